@@ -1,0 +1,1 @@
+//! Placeholder header while the crate is laid out.

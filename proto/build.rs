@@ -1,0 +1,3 @@
+//! Compiles `schema/*.proto` once the gRPC surface arrives; nothing to do before.
+
+fn main() {}
