@@ -1,1 +1,3 @@
-//! Placeholder header while the crate is laid out.
+//! How is one request answered? Knows proto only: shards are behind the trait `Shards`.
+
+pub mod client;

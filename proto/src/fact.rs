@@ -123,7 +123,8 @@ mod tests {
                 Some(next) => {
                     prop_assert!(a < next);
                     let number = |key: FactKey| {
-                        (key.entity.0, (u128::from(key.relation.0) << 64) | u128::from(key.target.0))
+                        let high = u128::from(key.relation.0) << 64;
+                        (key.entity.0, high | u128::from(key.target.0))
                     };
                     let ((e, low), (next_e, next_low)) = (number(a), number(next));
                     prop_assert!((next_e == e && next_low == low + 1)

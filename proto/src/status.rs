@@ -7,7 +7,10 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 macro_rules! codes {
-    ($($(#[$doc:meta])* $variant:ident $text:literal $http:literal $grpc:literal $retry:literal)*) => {
+    ($(
+        $(#[$doc:meta])*
+        $variant:ident $text:literal $http:literal $grpc:literal $retry:literal
+    )*) => {
         /// Every error code of the contract.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
         #[serde(rename_all = "snake_case")]
