@@ -9,12 +9,14 @@ use hopbine_proto::call::{
     WriteReply,
 };
 use hopbine_proto::filter::Filter;
-use hopbine_proto::graph::{EfSearch, GraphConfig, GraphInfo};
+use hopbine_proto::graph::{GraphConfig, GraphInfo};
 use hopbine_proto::status::{CallError, Problem};
 use hopbine_proto::{EntityId, GraphId, KeyRange, RequestId};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+
+pub use hopbine_proto::graph::GraphPatch;
 
 /// A pending answer.
 pub type Reply<'a, T, E = CallError> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'a>>;
@@ -44,19 +46,6 @@ pub trait Shards: Send + Sync {
     fn write(&self, at: WriteContext, batch: WriteBatch) -> Reply<'_, WriteReply>;
     /// Lets go of the views that `request` pinned. Cheap; never waits.
     fn release(&self, request: RequestId);
-}
-
-/// What a `PATCH` of a graph may change; `None` leaves a setting as it is.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct GraphPatch {
-    /// Default search beam.
-    pub ef_search: Option<EfSearch>,
-    /// Recall that the automatic choice must reach in segments sealed from now on.
-    pub recall_target: Option<f64>,
-    /// Bytes after which a shard splits.
-    pub split_at_bytes: Option<u64>,
-    /// Largest payload, bytes.
-    pub payload_bytes_max: Option<u32>,
 }
 
 /// Graphs, relation names and the shard map, held by version.

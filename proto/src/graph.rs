@@ -150,6 +150,19 @@ impl GraphConfig {
     }
 }
 
+/// What a `PATCH` of a graph may change; `None` leaves a setting as it is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GraphPatch {
+    /// Default search beam.
+    pub ef_search: Option<EfSearch>,
+    /// Recall that the automatic choice must reach in segments sealed from now on.
+    pub recall_target: Option<f64>,
+    /// Bytes after which a shard splits.
+    pub split_at_bytes: Option<u64>,
+    /// Largest payload, bytes.
+    pub payload_bytes_max: Option<u32>,
+}
+
 /// The catalogue's entry for one graph, as coordinators hold it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GraphInfo {
