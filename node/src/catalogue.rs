@@ -1,0 +1,309 @@
+//! The catalogue: graphs, relation names and the shard map, as a pure state and its commands.
+//!
+//! It is the state machine of raft group 0 (`meta.rs`). A command either changes the state as a
+//! whole or is refused with a problem; every replica answers alike.
+
+use hopbine_proto::graph::{GraphConfig, GraphInfo, GraphPatch, IdKind};
+use hopbine_proto::shard_map::{ShardDescriptor, even_boundaries, ranges};
+use hopbine_proto::status::{Code, Problem};
+use hopbine_proto::{Epoch, GraphId, NodeId, ReplicaId, ShardId, limits, relation_name_id};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A change of the catalogue.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum CatalogueCommand {
+    /// Gives the cluster its identity, once.
+    Found {
+        /// Random, never 0.
+        cluster_id: u64,
+    },
+    /// Creates a graph with its shards on `node`.
+    Create {
+        /// Name in URLs.
+        name: String,
+        /// All settings.
+        config: GraphConfig,
+        /// Who hosts the replicas.
+        node: NodeId,
+    },
+    /// Changes settings of a graph at a version.
+    Patch {
+        /// Which graph.
+        name: String,
+        /// The version it must be at.
+        version: u64,
+        /// What to change.
+        patch: GraphPatch,
+    },
+    /// Forgets a graph.
+    Drop {
+        /// Which graph.
+        name: String,
+    },
+    /// Gives relation names their ids.
+    Register {
+        /// Which incarnation.
+        graph: GraphId,
+        /// Names, known ones included.
+        names: Vec<String>,
+    },
+}
+
+/// What a command did.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum CatalogueReply {
+    /// Nothing to say.
+    Done,
+    /// The graph as it is now, and whether this command created it.
+    Graph(Arc<GraphInfo>, bool),
+    /// The graph that is gone.
+    Dropped(Arc<GraphInfo>),
+    /// Nothing was changed.
+    Refused(Problem),
+}
+
+/// The state.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Catalogue {
+    /// 0 until founded.
+    pub cluster_id: u64,
+    next_graph: u64,
+    next_shard: u64,
+    next_replica: u64,
+    graphs: BTreeMap<String, Arc<GraphInfo>>,
+}
+
+impl Catalogue {
+    /// All graphs by name.
+    pub fn graphs(&self) -> impl Iterator<Item = &Arc<GraphInfo>> {
+        self.graphs.values()
+    }
+
+    /// One graph by name.
+    pub fn graph(&self, name: &str) -> Option<&Arc<GraphInfo>> {
+        self.graphs.get(name)
+    }
+
+    /// Applies one command.
+    pub fn apply(&mut self, command: CatalogueCommand) -> CatalogueReply {
+        let result = match command {
+            CatalogueCommand::Found { cluster_id } => {
+                if self.cluster_id == 0 {
+                    self.cluster_id = cluster_id;
+                }
+                Ok(CatalogueReply::Done)
+            }
+            CatalogueCommand::Create { name, config, node } => self.create(name, config, node),
+            CatalogueCommand::Patch { name, version, patch } => self.patch(&name, version, &patch),
+            CatalogueCommand::Drop { name } => match self.graphs.remove(&name) {
+                Some(graph) => Ok(CatalogueReply::Dropped(graph)),
+                None => Err(graph_not_found(&name)),
+            },
+            CatalogueCommand::Register { graph, names } => self.register(graph, &names),
+        };
+        result.unwrap_or_else(CatalogueReply::Refused)
+    }
+
+    fn create(
+        &mut self,
+        name: String,
+        config: GraphConfig,
+        node: NodeId,
+    ) -> Result<CatalogueReply, Problem> {
+        if let Some(known) = self.graphs.get(&name) {
+            if known.config == config {
+                return Ok(CatalogueReply::Graph(known.clone(), false));
+            }
+            let detail = format!("graph {name} exists with another configuration");
+            return Err(Problem::new(Code::GraphExists, detail)
+                .hint("choose another name, or drop the graph first"));
+        }
+        if self.graphs.len() >= limits::GRAPHS_MAX {
+            let detail = format!("there are {} graphs, the most allowed", limits::GRAPHS_MAX);
+            return Err(Problem::new(Code::InvalidRequest, detail));
+        }
+        let boundaries = match config.ids {
+            IdKind::Names if config.shards.boundaries.is_empty() => {
+                even_boundaries(config.shards.initial)
+            }
+            _ => config.shards.boundaries.clone(),
+        };
+        self.next_graph += 1;
+        let mut shards = Vec::new();
+        for range in ranges(&boundaries) {
+            self.next_shard += 1;
+            self.next_replica += 1;
+            shards.push(ShardDescriptor {
+                id: ShardId(self.next_shard),
+                range,
+                epoch: Epoch(1),
+                replicas: vec![(ReplicaId(self.next_replica), node)],
+            });
+        }
+        let graph = Arc::new(GraphInfo {
+            id: GraphId(self.next_graph),
+            name: name.clone(),
+            config,
+            version: 1,
+            relations: BTreeMap::new(),
+            shards,
+        });
+        self.graphs.insert(name, graph.clone());
+        Ok(CatalogueReply::Graph(graph, true))
+    }
+
+    fn patch(
+        &mut self,
+        name: &str,
+        version: u64,
+        patch: &GraphPatch,
+    ) -> Result<CatalogueReply, Problem> {
+        let entry = self.graphs.get_mut(name).ok_or_else(|| graph_not_found(name))?;
+        if entry.version != version {
+            let detail =
+                format!("graph {name} is at version {}, the request names {version}", entry.version);
+            return Err(Problem::new(Code::PreconditionFailed, detail)
+                .hint("read the graph again and repeat with its ETag in If-Match"));
+        }
+        let graph = Arc::make_mut(entry);
+        let config = &mut graph.config;
+        if let Some(ef_search) = patch.ef_search {
+            config.index.ef_search = ef_search;
+        }
+        if let Some(recall_target) = patch.recall_target {
+            config.index.recall_target = recall_target;
+        }
+        if let Some(split_at_bytes) = patch.split_at_bytes {
+            config.shards.split_at_bytes = split_at_bytes;
+        }
+        if let Some(payload_bytes_max) = patch.payload_bytes_max {
+            config.payload_bytes_max = payload_bytes_max;
+        }
+        graph.version += 1;
+        Ok(CatalogueReply::Graph(entry.clone(), false))
+    }
+
+    fn register(&mut self, id: GraphId, names: &[String]) -> Result<CatalogueReply, Problem> {
+        let entry = self.graphs.values_mut().find(|graph| graph.id == id);
+        let entry = entry.ok_or_else(|| {
+            Problem::new(Code::GraphNotFound, format!("there is no graph number {id}"))
+        })?;
+        let mut relations = entry.relations.clone();
+        for name in names {
+            let relation = relation_name_id(name);
+            let taken = relations.iter().find(|(known, known_id)| {
+                **known_id == relation && known.as_str() != name.as_str()
+            });
+            if let Some((known, _)) = taken {
+                let detail = format!("relations {known:?} and {name:?} share the id {relation}");
+                return Err(Problem::new(Code::NameCollision, detail)
+                    .hint("rename one of the two relations"));
+            }
+            relations.insert(name.clone(), relation);
+        }
+        if relations.len() > limits::RELATIONS_MAX {
+            let detail = format!("a graph holds at most {} relations", limits::RELATIONS_MAX);
+            return Err(Problem::new(Code::InvalidRequest, detail));
+        }
+        if relations != entry.relations {
+            let graph = Arc::make_mut(entry);
+            graph.relations = relations;
+            graph.version += 1;
+        }
+        Ok(CatalogueReply::Graph(entry.clone(), false))
+    }
+}
+
+fn graph_not_found(name: &str) -> Problem {
+    Problem::new(Code::GraphNotFound, format!("there is no graph {name:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn create(catalogue: &mut Catalogue, name: &str, config: GraphConfig) -> CatalogueReply {
+        catalogue.apply(CatalogueCommand::Create { name: name.into(), config, node: NodeId(7) })
+    }
+
+    fn created(reply: CatalogueReply) -> (Arc<GraphInfo>, bool) {
+        match reply {
+            CatalogueReply::Graph(graph, fresh) => (graph, fresh),
+            other => panic!("expected a graph, got {other:?}"),
+        }
+    }
+
+    fn refused(reply: CatalogueReply) -> Code {
+        match reply {
+            CatalogueReply::Refused(problem) => problem.code,
+            other => panic!("expected a refusal, got {other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_same_creation_again_changes_nothing_and_another_is_refused() {
+        let mut catalogue = Catalogue::default();
+        let config = GraphConfig::new(8, IdKind::Names);
+        let (first, fresh) = created(create(&mut catalogue, "g", config.clone()));
+        assert!(fresh);
+        let (second, fresh) = created(create(&mut catalogue, "g", config));
+        assert!(!fresh);
+        assert_eq!(first, second);
+        let other = GraphConfig::new(9, IdKind::Names);
+        assert_eq!(refused(create(&mut catalogue, "g", other)), Code::GraphExists);
+    }
+
+    #[test]
+    fn a_graph_dropped_and_made_again_is_another_incarnation_with_new_shards() {
+        let mut catalogue = Catalogue::default();
+        let config = GraphConfig::new(8, IdKind::Names);
+        let (first, _) = created(create(&mut catalogue, "g", config.clone()));
+        catalogue.apply(CatalogueCommand::Drop { name: "g".into() });
+        let (second, _) = created(create(&mut catalogue, "g", config));
+        assert_ne!(first.id, second.id);
+        assert_ne!(first.shards[0].id, second.shards[0].id);
+        assert_ne!(first.shards[0].replicas[0].0, second.shards[0].replicas[0].0);
+    }
+
+    #[test]
+    fn shards_cut_the_hash_space_or_follow_the_given_boundaries() {
+        let mut catalogue = Catalogue::default();
+        let mut config = GraphConfig::new(8, IdKind::Names);
+        config.shards.initial = 4;
+        let (graph, _) = created(create(&mut catalogue, "names", config));
+        assert_eq!(graph.shards.len(), 4);
+        let mut config = GraphConfig::new(8, IdKind::U64);
+        config.shards.boundaries = vec![10, 20];
+        let (graph, _) = created(create(&mut catalogue, "numbers", config));
+        let starts: Vec<u64> = graph.shards.iter().map(|shard| shard.range.start.0).collect();
+        assert_eq!(starts, [0, 10, 20]);
+    }
+
+    #[test]
+    fn a_patch_needs_the_current_version() {
+        let mut catalogue = Catalogue::default();
+        created(create(&mut catalogue, "g", GraphConfig::new(8, IdKind::U64)));
+        let patch = |version| CatalogueCommand::Patch {
+            name: "g".into(),
+            version,
+            patch: GraphPatch { recall_target: Some(0.9), ..GraphPatch::default() },
+        };
+        let (graph, _) = created(catalogue.apply(patch(1)));
+        assert_eq!((graph.version, graph.config.index.recall_target), (2, 0.9));
+        assert_eq!(refused(catalogue.apply(patch(1))), Code::PreconditionFailed);
+    }
+
+    #[test]
+    fn relation_names_keep_their_ids_and_known_ones_change_no_version() {
+        let mut catalogue = Catalogue::default();
+        let (graph, _) = created(create(&mut catalogue, "g", GraphConfig::new(8, IdKind::Names)));
+        let names = vec!["knows".to_owned(), "likes".to_owned()];
+        let register = CatalogueCommand::Register { graph: graph.id, names };
+        let (graph, _) = created(catalogue.apply(register.clone()));
+        assert_eq!(graph.relations["knows"], relation_name_id("knows"));
+        let (again, _) = created(catalogue.apply(register));
+        assert_eq!(graph.version, again.version);
+    }
+}

@@ -1,0 +1,180 @@
+//! The data folder itself: its `FORMAT`, its `LOCK` and the node's id.
+//!
+//! | file      | content                                                          |
+//! |-----------|------------------------------------------------------------------|
+//! | `FORMAT`  | `hopbine data folder`, then a line with the format's number      |
+//! | `LOCK`    | held by `flock` while the process lives; pid, then its URL if any|
+//! | `node-id` | this node's number, decimal, made at first start                 |
+
+use crate::error::NodeError;
+use hopbine_proto::NodeId;
+use hopbine_proto::disk::Disk;
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, Write};
+use std::path::{Path, PathBuf};
+
+/// The format that this version writes, and the newest that it reads.
+pub const FORMAT: u32 = 1;
+const FORMAT_TITLE: &str = "hopbine data folder";
+
+/// The lock on a data folder; let go when dropped or when the process ends.
+pub struct FolderLock {
+    file: File,
+    path: PathBuf,
+}
+
+/// Takes the lock of `dir`, creating the folder when needed.
+/// Fails with `Locked` naming the process that holds it.
+pub fn lock(dir: &Path) -> Result<FolderLock, NodeError> {
+    std::fs::create_dir_all(dir).map_err(NodeError::io(format!("create {}", dir.display())))?;
+    let path = dir.join("LOCK");
+    let opened = OpenOptions::new().create(true).read(true).write(true).truncate(false).open(&path);
+    let file = opened.map_err(NodeError::io(format!("open {}", path.display())))?;
+    let mut lock = FolderLock { file, path };
+    match lock.file.try_lock() {
+        Ok(()) => {
+            lock.say(None)?;
+            Ok(lock)
+        }
+        Err(std::fs::TryLockError::WouldBlock) => {
+            let (pid, url) = lock.holder();
+            Err(NodeError::Locked { dir: dir.to_owned(), pid, url })
+        }
+        Err(std::fs::TryLockError::Error(error)) => {
+            Err(NodeError::io(format!("lock {}", lock.path.display()))(error))
+        }
+    }
+}
+
+impl FolderLock {
+    /// Writes who holds the folder and where it serves, for those who find it locked.
+    pub fn say(&mut self, url: Option<&str>) -> Result<(), NodeError> {
+        let text = format!("{}\n{}\n", std::process::id(), url.unwrap_or_default());
+        let written = (|| {
+            self.file.set_len(0)?;
+            self.file.rewind()?;
+            self.file.write_all(text.as_bytes())
+        })();
+        written.map_err(NodeError::io(format!("write {}", self.path.display())))
+    }
+
+    fn holder(&mut self) -> (u32, Option<String>) {
+        let mut text = String::new();
+        // Only for the message: an unreadable file leaves the holder unnamed.
+        if self.file.read_to_string(&mut text).is_err() {
+            return (0, None);
+        }
+        let mut lines = text.lines();
+        let pid = lines.next().and_then(|line| line.parse().ok()).unwrap_or(0);
+        (pid, lines.next().filter(|line| !line.is_empty()).map(str::to_owned))
+    }
+}
+
+/// Checks `FORMAT`, or writes it into a new folder. A folder that holds anything else but a lock
+/// is refused.
+pub fn check_format(disk: &dyn Disk, dir: &Path) -> Result<(), NodeError> {
+    disk.create_dir(dir).map_err(NodeError::io(format!("create {}", dir.display())))?;
+    let path = dir.join("FORMAT");
+    let known = disk.len(&path).map_err(NodeError::io("look at FORMAT"))?;
+    if known.is_none() {
+        let names = disk.list(dir).map_err(NodeError::io("list the data folder"))?;
+        let ours = |name: &String| name == "LOCK" || name == "FORMAT.tmp";
+        if let Some(other) = names.iter().find(|name| !ours(name)) {
+            let reason = format!("it holds {other} and no FORMAT");
+            return Err(NodeError::Foreign { dir: dir.to_owned(), reason });
+        }
+        let text = format!("{FORMAT_TITLE}\n{FORMAT}\n");
+        return disk.replace(&path, text.as_bytes()).map_err(NodeError::io("write FORMAT"));
+    }
+    let bytes = disk.read(&path).map_err(NodeError::io("read FORMAT"))?;
+    let text = String::from_utf8_lossy(&bytes);
+    let mut lines = text.lines();
+    let title = lines.next();
+    let number = lines.next().and_then(|line| line.parse::<u32>().ok());
+    match (title, number) {
+        (Some(FORMAT_TITLE), Some(found)) if found > FORMAT => {
+            Err(NodeError::NewerFormat { dir: dir.to_owned(), found, known: FORMAT })
+        }
+        (Some(FORMAT_TITLE), Some(_)) => Ok(()),
+        _ => {
+            let reason = "its FORMAT file cannot be read".to_owned();
+            Err(NodeError::Foreign { dir: dir.to_owned(), reason })
+        }
+    }
+}
+
+/// The node's id, made from `fresh` at first start and kept.
+pub fn node_id(disk: &dyn Disk, dir: &Path, fresh: u64) -> Result<NodeId, NodeError> {
+    let path = dir.join("node-id");
+    if disk.len(&path).map_err(NodeError::io("look at node-id"))?.is_none() {
+        let text = format!("{fresh}\n");
+        disk.replace(&path, text.as_bytes()).map_err(NodeError::io("write node-id"))?;
+        return Ok(NodeId(fresh));
+    }
+    let bytes = disk.read(&path).map_err(NodeError::io("read node-id"))?;
+    let number = String::from_utf8_lossy(&bytes).trim().parse().ok();
+    number.map(NodeId).ok_or_else(|| NodeError::Damaged {
+        file: "node-id".to_owned(),
+        reason: "it holds no number".to_owned(),
+    })
+}
+
+/// A number that no other start of any process is likely to make; never 0.
+pub fn fresh_number() -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    // std seeds this hasher from the system's random source once per process.
+    let hasher = std::collections::hash_map::RandomState::new();
+    let mut state = hasher.build_hasher();
+    state.write_u128(std::time::UNIX_EPOCH.elapsed().map_or(0, |age| age.as_nanos()));
+    state.write_u32(std::process::id());
+    state.finish().max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hopbine_proto::sim_disk::SimDisk;
+
+    #[test]
+    fn a_second_lock_names_the_holder_and_its_url() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let mut held = lock(dir.path()).expect("free");
+        held.say(Some("http://127.0.0.1:7640")).expect("written");
+        match lock(dir.path()) {
+            Err(NodeError::Locked { pid, url, .. }) => {
+                assert_eq!(pid, std::process::id());
+                assert_eq!(url.as_deref(), Some("http://127.0.0.1:7640"));
+            }
+            _ => panic!("the folder is locked"),
+        }
+        drop(held);
+        lock(dir.path()).expect("free again");
+    }
+
+    #[test]
+    fn formats_are_made_known_and_refused() {
+        let disk = SimDisk::new();
+        let dir = Path::new("/data");
+        check_format(&disk, dir).expect("new folder");
+        check_format(&disk, dir).expect("known folder");
+        disk.replace(&dir.join("FORMAT"), b"hopbine data folder\n99\n").expect("written");
+        assert!(matches!(
+            check_format(&disk, dir),
+            Err(NodeError::NewerFormat { found: 99, known: FORMAT, .. })
+        ));
+        let other = Path::new("/photos");
+        disk.replace(&other.join("cat.jpg"), b"meow").expect("written");
+        assert!(matches!(check_format(&disk, other), Err(NodeError::Foreign { .. })));
+    }
+
+    #[test]
+    fn the_node_id_is_made_once() {
+        let disk = SimDisk::new();
+        let dir = Path::new("/data");
+        disk.create_dir(dir).expect("made");
+        assert_eq!(node_id(&disk, dir, 5).expect("made"), NodeId(5));
+        assert_eq!(node_id(&disk, dir, 6).expect("kept"), NodeId(5));
+        disk.replace(&dir.join("node-id"), b"what").expect("written");
+        assert!(matches!(node_id(&disk, dir, 7), Err(NodeError::Damaged { .. })));
+    }
+}
