@@ -98,6 +98,8 @@ codes! {
     VersionSkew "version_skew" 501 12 false
     /// Stored bytes fail their checksum.
     DataDamaged "data_damaged" 500 15 false
+    /// A fault of the server itself; its log holds the reason under the request's id.
+    Internal "internal" 500 13 false
 }
 
 impl fmt::Display for Code {

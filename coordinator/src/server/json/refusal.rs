@@ -1,0 +1,93 @@
+//! Why a body is refused, and at which JSON pointer.
+//!
+//! A refusal travels outwards through the shapes it sits in, and each adds its own step, so that
+//! the pointer costs nothing until something is wrong.
+
+use hopbine_proto::status::{Code, Fault, Problem};
+
+/// Why a body is refused, and where.
+#[derive(Debug)]
+pub struct Refusal(Box<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    code: Code,
+    detail: String,
+    hint: Option<String>,
+    /// Innermost step first.
+    path: Vec<String>,
+}
+
+/// A value read from a body, or the reason why not.
+pub type Read<T> = Result<T, Refusal>;
+
+impl Refusal {
+    /// A fault of `code` at the place where reading stands.
+    pub fn new(code: Code, detail: impl Into<String>) -> Self {
+        Self(Box::new(Inner { code, detail: detail.into(), hint: None, path: Vec::new() }))
+    }
+
+    /// The same with advice.
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.0.hint = Some(hint.into());
+        self
+    }
+
+    /// The same, seen from the object or array around it.
+    pub fn within(mut self, step: impl ToString) -> Self {
+        self.0.path.push(step.to_string());
+        self
+    }
+
+    /// JSON pointer (RFC 6901) to the fault.
+    pub fn pointer(&self) -> String {
+        let steps = self.0.path.iter().rev();
+        steps.map(|step| format!("/{}", step.replace('~', "~0").replace('/', "~1"))).collect()
+    }
+}
+
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Self {
+        let pointer = refusal.pointer();
+        let Inner { code, detail, hint, .. } = *refusal.0;
+        let mut problem = Self::new(code, detail.clone());
+        problem.hint = hint;
+        problem.errors.push(Fault { pointer, detail });
+        problem
+    }
+}
+
+/// A field that is not among `fields`.
+pub(super) fn unknown_field(name: &str, fields: &[&str]) -> Refusal {
+    let refusal = Refusal::new(Code::UnknownField, format!("unknown field {name:?}"));
+    match nearest(name, fields) {
+        Some(near) => refusal.hint(format!("did you mean {near:?}?")),
+        None if fields.is_empty() => refusal.hint("no field is known here"),
+        None => refusal.hint(format!("known here: {}", fields.join(", "))),
+    }
+}
+
+/// The name of `known` that is fewest edits away from `name`, when that is at most a third.
+pub fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+    if name.len() > 64 {
+        return None;
+    }
+    let distances = known.iter().map(|candidate| (edits(name, candidate), *candidate));
+    let (distance, candidate) = distances.min()?;
+    (distance <= name.len().max(candidate.len()).div_ceil(3)).then_some(candidate)
+}
+
+/// Levenshtein distance in bytes.
+fn edits(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.bytes().enumerate() {
+            let substitution = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = substitution.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
