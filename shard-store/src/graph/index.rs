@@ -1,0 +1,115 @@
+//! A sealed index opened over its sections.
+//!
+//! | section | bytes                    | content                                               |
+//! |---------|--------------------------|-------------------------------------------------------|
+//! | codes   | nodes × stride           | 8-bit codes, see `codes.rs`; stride = dim up to 64s   |
+//! | terms   | nodes × 8                | error f32, size f32 of each node, see `RowTerms`      |
+//! | members | 0 or 4 × words           | rows ↔ nodes, see `members.rs`                        |
+//! | graph   | 0 or varies              | links, see `layout.rs`                                |
+//!
+//! Each section starts at a multiple of 64. Opening checks sizes, offsets and every number that is
+//! later used as a place; the contents' checksums are the segment file's business.
+
+use super::members::Members;
+use super::meta::IndexMeta;
+use crate::codes::code_stride;
+use crate::kernel::cast;
+use hopbine_proto::disk::FileBytes;
+use hopbine_proto::limits::DIM_MAX;
+use std::ops::Range;
+
+/// The sections do not fit together: the segment is damaged.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("ann section {section} is damaged at byte {offset}: {what}")]
+pub struct IndexDamage {
+    /// `codes`, `terms`, `members` or `graph`.
+    pub section: &'static str,
+    /// Byte inside the section, 0 when the whole is wrong.
+    pub offset: u64,
+    /// What is wrong.
+    pub what: &'static str,
+}
+
+/// A part of a file's bytes, kept alive by it.
+#[derive(Clone)]
+pub struct Section {
+    bytes: FileBytes,
+    range: Range<usize>,
+}
+
+impl Section {
+    /// The part `range` of `bytes`; `None` when it reaches beyond them.
+    pub fn new(bytes: FileBytes, range: Range<usize>) -> Option<Self> {
+        bytes.get(range.clone())?;
+        Some(Self { bytes, range })
+    }
+
+    /// A section of its own, copied: for tests and for what was sealed just now.
+    pub fn copied_from(bytes: &[u8]) -> Self {
+        Self { bytes: FileBytes::copied_from(bytes), range: 0..bytes.len() }
+    }
+}
+
+impl std::ops::Deref for Section {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[self.range.clone()]
+    }
+}
+
+/// The sections of one index, as `Sealed` made them.
+#[derive(Clone)]
+pub struct IndexSections {
+    /// 8-bit codes.
+    pub codes: Section,
+    /// Two f32 per node.
+    pub terms: Section,
+    /// Rows and nodes; empty when they are the same.
+    pub members: Section,
+    /// Links; empty when there is no graph.
+    pub graph: Section,
+}
+
+/// A sealed index, checked and ready to be searched.
+#[derive(Clone)]
+pub struct SegmentIndex {
+    meta: IndexMeta,
+    sections: IndexSections,
+}
+
+impl SegmentIndex {
+    /// Checks the sections against `meta` and against each other. Reads all of members and graph,
+    /// nothing of codes and terms. Fails when a size, an offset or a number is wrong.
+    pub fn open(meta: IndexMeta, sections: IndexSections) -> Result<Self, IndexDamage> {
+        let damage = |section, what| IndexDamage { section, offset: 0, what };
+        let dim = meta.dim as usize;
+        if dim == 0 || dim > DIM_MAX || meta.nodes > meta.vectors || meta.vectors > meta.rows {
+            return Err(damage("codes", "impossible sizes"));
+        }
+        let nodes = meta.nodes as usize;
+        if sections.codes.len() != nodes * code_stride(dim) {
+            return Err(damage("codes", "another length than the record says"));
+        }
+        if cast::f32s(&sections.terms).is_none_or(|terms| terms.len() != 2 * nodes) {
+            return Err(damage("terms", "another length than the record says"));
+        }
+        if !(meta.scale.is_finite() && meta.scale > 0.0 && meta.error_max >= 0.0) {
+            return Err(damage("codes", "impossible scale"));
+        }
+        Members::open(&sections.members, meta.rows, meta.vectors, meta.nodes)
+            .map_err(|what| damage("members", what))?;
+        Ok(Self { meta, sections })
+    }
+
+    /// Sizes, chosen way, measured recall.
+    pub fn meta(&self) -> &IndexMeta {
+        &self.meta
+    }
+
+    /// The map between rows and nodes.
+    pub fn members(&self) -> Members<'_> {
+        Members::read(&self.sections.members, self.meta.rows, self.meta.nodes)
+            .expect("open checked this section")
+    }
+}

@@ -1,0 +1,235 @@
+//! Kernels for processors with AVX-512 F, BW and VNNI.
+//!
+//! Exact sums keep the 16 lanes in two registers of eight f64. Code sums use `vpdpbusd`, which
+//! multiplies unsigned by signed bytes: the codes' offset of 128 is taken off at the end.
+
+use super::table::Kernels;
+use std::arch::x86_64::*;
+
+/// The set, if this processor has all of its instructions.
+pub(super) fn available() -> Option<Kernels> {
+    let has = is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512vl")
+        && is_x86_feature_detected!("avx512vnni");
+    has.then_some(KERNELS)
+}
+
+const KERNELS: Kernels =
+    Kernels { name: "avx512", dot, squared_difference, squared_norm, code_dots, code_dots_at };
+
+fn dot(query: &[f64], row: &[f32]) -> f64 {
+    // SAFETY: this set is only handed out by `available`, which saw the instructions; `query` is
+    // padded to whole lanes and at least as long as `row` (checked by `Kernels::dot`).
+    unsafe { dot_avx512(query, row) }
+}
+
+fn squared_difference(query: &[f64], row: &[f32]) -> f64 {
+    // SAFETY: see `dot`.
+    unsafe { squared_difference_avx512(query, row) }
+}
+
+fn squared_norm(row: &[f32]) -> f64 {
+    // SAFETY: see `dot`; reads `row` only.
+    unsafe { squared_norm_avx512(row) }
+}
+
+fn code_dots(query: &[i8], codes: &[u8], out: &mut [i32]) {
+    // SAFETY: see `dot` for the instructions; `Kernels::code_dots` checked that `query` is a
+    // multiple of 64 long and that `codes` holds `out.len()` rows of that length.
+    unsafe { code_dots_avx512(query, codes, out) }
+}
+
+fn code_dots_at(query: &[i8], codes: &[u8], rows: &[u32], out: &mut [i32]) {
+    // SAFETY: see `dot` for the instructions; `Kernels::code_dots_at` checked every row.
+    unsafe { code_dots_at_avx512(query, codes, rows, out) }
+}
+
+/// The lanes of elements `start..start + 16` of `row` in f64, zeros after its end.
+///
+/// # Safety
+/// Needs AVX-512 F; `start` must be below `row.len()`.
+#[target_feature(enable = "avx512f")]
+#[inline]
+unsafe fn load16(row: &[f32], start: usize) -> (__m512d, __m512d) {
+    let left = row.len() - start;
+    let mask = if left >= 16 { u16::MAX } else { (1u16 << left) - 1 };
+    // SAFETY: masked-out elements are not read, the others lie inside `row`.
+    let values = unsafe { _mm512_maskz_loadu_ps(mask, row.as_ptr().add(start)) };
+    let low = _mm512_castps512_ps256(values);
+    let high = _mm256_castpd_ps(_mm512_extractf64x4_pd::<1>(_mm512_castps_pd(values)));
+    (_mm512_cvtps_pd(low), _mm512_cvtps_pd(high))
+}
+
+/// # Safety
+/// Needs AVX-512 F; `query` is padded to whole lanes and not shorter than `row`.
+#[target_feature(enable = "avx512f")]
+unsafe fn dot_avx512(query: &[f64], row: &[f32]) -> f64 {
+    let (mut low, mut high) = (_mm512_setzero_pd(), _mm512_setzero_pd());
+    for start in (0..row.len()).step_by(16) {
+        // SAFETY: `start` is below the row's length, and the padded query has 16 values there.
+        unsafe {
+            let (a, b) = load16(row, start);
+            low = _mm512_fmadd_pd(_mm512_loadu_pd(query.as_ptr().add(start)), a, low);
+            high = _mm512_fmadd_pd(_mm512_loadu_pd(query.as_ptr().add(start + 8)), b, high);
+        }
+    }
+    reduce(low, high)
+}
+
+/// # Safety
+/// Needs AVX-512 F; `query` is padded to whole lanes and not shorter than `row`.
+#[target_feature(enable = "avx512f")]
+unsafe fn squared_difference_avx512(query: &[f64], row: &[f32]) -> f64 {
+    let (mut low, mut high) = (_mm512_setzero_pd(), _mm512_setzero_pd());
+    for start in (0..row.len()).step_by(16) {
+        // SAFETY: `start` is below the row's length, and the padded query has 16 values there.
+        let (a, b) = unsafe {
+            let (a, b) = load16(row, start);
+            (
+                _mm512_sub_pd(_mm512_loadu_pd(query.as_ptr().add(start)), a),
+                _mm512_sub_pd(_mm512_loadu_pd(query.as_ptr().add(start + 8)), b),
+            )
+        };
+        low = _mm512_add_pd(low, _mm512_mul_pd(a, a));
+        high = _mm512_add_pd(high, _mm512_mul_pd(b, b));
+    }
+    reduce(low, high)
+}
+
+/// # Safety
+/// Needs AVX-512 F.
+#[target_feature(enable = "avx512f")]
+unsafe fn squared_norm_avx512(row: &[f32]) -> f64 {
+    let (mut low, mut high) = (_mm512_setzero_pd(), _mm512_setzero_pd());
+    for start in (0..row.len()).step_by(16) {
+        // SAFETY: `start` is below the row's length.
+        let (a, b) = unsafe { load16(row, start) };
+        low = _mm512_fmadd_pd(a, a, low);
+        high = _mm512_fmadd_pd(b, b, high);
+    }
+    reduce(low, high)
+}
+
+/// Lane `l` takes lane `l + 8`, then `l + 4`, `l + 2`, `l + 1`.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn reduce(low: __m512d, high: __m512d) -> f64 {
+    let eight = _mm512_add_pd(low, high);
+    let four = _mm256_add_pd(_mm512_castpd512_pd256(eight), _mm512_extractf64x4_pd::<1>(eight));
+    let two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd::<1>(four));
+    _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)))
+}
+
+/// 128 times the sum of the query: what the codes' offset adds to every dot product.
+fn offset_of(query: &[i8]) -> i32 {
+    128 * query.iter().map(|value| i32::from(*value)).sum::<i32>()
+}
+
+/// # Safety
+/// Needs AVX-512 F and VNNI; `codes` holds `out.len()` rows as long as `query`.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+unsafe fn code_dots_avx512(query: &[i8], codes: &[u8], out: &mut [i32]) {
+    let (stride, offset, base) = (query.len(), offset_of(query), codes.as_ptr());
+    let rows = out.len();
+    let mut row = 0;
+    while row + 4 <= rows {
+        let ahead = base.wrapping_add((row + 16) * stride);
+        for line in (0..4 * stride).step_by(64) {
+            _mm_prefetch::<_MM_HINT_T0>(ahead.wrapping_add(line).cast());
+        }
+        // SAFETY: rows `row..row + 4` lie inside `codes`, `out[row..row + 4]` inside `out`.
+        unsafe {
+            let start = base.add(row * stride);
+            let places =
+                [start, start.add(stride), start.add(2 * stride), start.add(3 * stride)];
+            let sums = _mm_sub_epi32(dot4(query, places), _mm_set1_epi32(offset));
+            _mm_storeu_si128(out.as_mut_ptr().add(row).cast(), sums);
+        }
+        row += 4;
+    }
+    while row < rows {
+        // SAFETY: `row` is a whole row of `codes`.
+        out[row] = unsafe { dot1(query, base.add(row * stride)) } - offset;
+        row += 1;
+    }
+}
+
+/// # Safety
+/// Needs AVX-512 F and VNNI; every one of `rows` lies inside `codes`.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+unsafe fn code_dots_at_avx512(query: &[i8], codes: &[u8], rows: &[u32], out: &mut [i32]) {
+    let (stride, offset, base) = (query.len(), offset_of(query), codes.as_ptr());
+    // SAFETY: the caller checked that every row lies inside `codes`.
+    let place = |row: u32| unsafe { base.add(row as usize * stride) };
+    for next in rows.iter().take(8) {
+        prefetch_row(place(*next), stride);
+    }
+    let mut i = 0;
+    while i + 4 <= rows.len() {
+        for next in rows.iter().skip(i + 8).take(4) {
+            prefetch_row(place(*next), stride);
+        }
+        let places = [place(rows[i]), place(rows[i + 1]), place(rows[i + 2]), place(rows[i + 3])];
+        // SAFETY: the four rows lie inside `codes`, and `out` is as long as `rows`.
+        unsafe {
+            let sums = _mm_sub_epi32(dot4(query, places), _mm_set1_epi32(offset));
+            _mm_storeu_si128(out.as_mut_ptr().add(i).cast(), sums);
+        }
+        i += 4;
+    }
+    while i < rows.len() {
+        // SAFETY: the row lies inside `codes`.
+        out[i] = unsafe { dot1(query, place(rows[i])) } - offset;
+        i += 1;
+    }
+}
+
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn prefetch_row(row: *const u8, stride: usize) {
+    for line in (0..stride).step_by(64) {
+        _mm_prefetch::<_MM_HINT_T0>(row.wrapping_add(line).cast());
+    }
+}
+
+/// # Safety
+/// Needs AVX-512 F and VNNI; each place is followed by `query.len()` bytes, a multiple of 64.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+#[inline]
+unsafe fn dot4(query: &[i8], rows: [*const u8; 4]) -> __m128i {
+    let mut sums = [_mm512_setzero_si512(); 4];
+    for start in (0..query.len()).step_by(64) {
+        // SAFETY: `start + 64` is at most the length of the query and of every row.
+        unsafe {
+            let q = _mm512_loadu_si512(query.as_ptr().add(start).cast());
+            for (sum, row) in sums.iter_mut().zip(rows) {
+                *sum = _mm512_dpbusd_epi32(*sum, _mm512_loadu_si512(row.add(start).cast()), q);
+            }
+        }
+    }
+    // Four registers of sixteen i32 become one register of four sums.
+    let [a, b, c, d] = sums;
+    let ab = _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+    let cd = _mm512_add_epi32(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
+    let all = _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
+    let half =
+        _mm256_add_epi32(_mm512_castsi512_si256(all), _mm512_extracti64x4_epi64::<1>(all));
+    _mm_add_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256::<1>(half))
+}
+
+/// # Safety
+/// Needs AVX-512 F and VNNI; `row` is followed by `query.len()` bytes, a multiple of 64.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+#[inline]
+unsafe fn dot1(query: &[i8], row: *const u8) -> i32 {
+    let mut sum = _mm512_setzero_si512();
+    for start in (0..query.len()).step_by(64) {
+        // SAFETY: `start + 64` is at most the length of the query and of the row.
+        unsafe {
+            let q = _mm512_loadu_si512(query.as_ptr().add(start).cast());
+            sum = _mm512_dpbusd_epi32(sum, _mm512_loadu_si512(row.add(start).cast()), q);
+        }
+    }
+    _mm512_reduce_add_epi32(sum)
+}

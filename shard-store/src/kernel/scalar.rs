@@ -1,0 +1,63 @@
+//! The plain kernels: what every other kernel must equal bit by bit.
+
+use super::exact::LANES;
+use super::table::Kernels;
+
+pub(super) const KERNELS: Kernels =
+    Kernels { name: "scalar", dot, squared_difference, squared_norm, code_dots, code_dots_at };
+
+fn dot(query: &[f64], row: &[f32]) -> f64 {
+    let mut lanes = [0.0; LANES];
+    for (i, (a, b)) in query.iter().zip(row).enumerate() {
+        lanes[i % LANES] += a * f64::from(*b);
+    }
+    reduce(lanes)
+}
+
+fn squared_difference(query: &[f64], row: &[f32]) -> f64 {
+    let mut lanes = [0.0; LANES];
+    for (i, (a, b)) in query.iter().zip(row).enumerate() {
+        let difference = a - f64::from(*b);
+        lanes[i % LANES] += difference * difference;
+    }
+    reduce(lanes)
+}
+
+fn squared_norm(row: &[f32]) -> f64 {
+    let mut lanes = [0.0; LANES];
+    for (i, value) in row.iter().enumerate() {
+        let value = f64::from(*value);
+        lanes[i % LANES] += value * value;
+    }
+    reduce(lanes)
+}
+
+fn reduce(mut lanes: [f64; LANES]) -> f64 {
+    let mut half = LANES / 2;
+    while half > 0 {
+        for lane in 0..half {
+            lanes[lane] += lanes[lane + half];
+        }
+        half /= 2;
+    }
+    lanes[0]
+}
+
+fn code_dots(query: &[i8], codes: &[u8], out: &mut [i32]) {
+    for (row, out) in codes.chunks_exact(query.len()).zip(out) {
+        *out = code_dot(query, row);
+    }
+}
+
+fn code_dots_at(query: &[i8], codes: &[u8], rows: &[u32], out: &mut [i32]) {
+    let stride = query.len();
+    for (row, out) in rows.iter().zip(out) {
+        let start = *row as usize * stride;
+        *out = code_dot(query, &codes[start..start + stride]);
+    }
+}
+
+/// Sum of `query * (code - 128)`.
+fn code_dot(query: &[i8], row: &[u8]) -> i32 {
+    query.iter().zip(row).map(|(a, b)| i32::from(*a) * (i32::from(*b) - 128)).sum()
+}
