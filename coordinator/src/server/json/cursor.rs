@@ -141,12 +141,12 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// An object whose fields are all among `fields` (at most 64); `visit` gets a field's place in
-    /// that list and must read its value. A field may appear once; a null one counts as absent.
+    /// An object whose fields are all among `fields` (at most 64); `visit` gets a field's name and
+    /// must read its value. A field may appear once; a null one counts as absent.
     pub fn object(
         &mut self,
-        fields: &[&str],
-        mut visit: impl FnMut(usize, &mut Self) -> Read<()>,
+        fields: &[&'static str],
+        mut visit: impl FnMut(&'static str, &mut Self) -> Read<()>,
     ) -> Read<()> {
         let mut seen = 0u64;
         self.entries(|name, cursor| {
@@ -157,7 +157,7 @@ impl<'a> Cursor<'a> {
                 return Err(Refusal::new(Code::InvalidRequest, format!("{name} is given twice")));
             }
             seen |= 1 << place;
-            if cursor.kind() == Kind::Null { cursor.null() } else { visit(place, cursor) }
+            if cursor.kind() == Kind::Null { cursor.null() } else { visit(fields[place], cursor) }
         })
     }
 
@@ -429,15 +429,15 @@ mod tests {
             let mut found = Vec::new();
             let fields = ["top_k", "ann_k"];
             read(body.as_bytes(), |cursor| {
-                cursor.object(&fields, |place, cursor| {
-                    found.push((place, cursor.whole(10)?));
+                cursor.object(&fields, |name, cursor| {
+                    found.push((name, cursor.whole(10)?));
                     Ok(())
                 })
             })
             .map(|()| found)
             .map_err(hopbine_proto::status::Problem::from)
         };
-        assert_eq!(two(r#"{"ann_k": 3, "top_k": null}"#), Ok(vec![(1, 3)]));
+        assert_eq!(two(r#"{"ann_k": 3, "top_k": null}"#), Ok(vec![("ann_k", 3)]));
         let unknown = two(r#"{"topk": 3}"#).expect_err("unknown");
         assert_eq!(
             (unknown.code, unknown.errors[0].pointer.as_str()),
