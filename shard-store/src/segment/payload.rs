@@ -138,6 +138,15 @@ pub(crate) fn count_of(block: &[u8]) -> usize {
     u32_at(block, 0) as usize
 }
 
+/// All payload blocks, ready to be copied.
+pub(crate) struct SpooledPayloads {
+    pub spool: Box<dyn DiskFile>,
+    /// Length of the blocks in the spool.
+    pub bytes: u64,
+    /// The payload index section.
+    pub index: Vec<u8>,
+}
+
 /// Compresses texts into a spool file, whose bytes are then copied into the segment.
 pub(crate) struct PayloadBuilder {
     spool: Box<dyn DiskFile>,
@@ -184,11 +193,11 @@ impl PayloadBuilder {
         Ok(())
     }
 
-    /// Ends the last block. Returns the spool file, its length and the payload index.
-    pub(crate) fn finish(mut self) -> Result<(Box<dyn DiskFile>, u64, Vec<u8>), StoreError> {
+    /// Ends the last block.
+    pub(crate) fn finish(mut self) -> Result<SpooledPayloads, StoreError> {
         if !self.ends.is_empty() {
             self.close()?;
         }
-        Ok((self.spool, self.offset, self.index))
+        Ok(SpooledPayloads { spool: self.spool, bytes: self.offset, index: self.index })
     }
 }

@@ -104,25 +104,25 @@ impl Segment {
         let segment = meta.id;
         let file_bytes = bytes.len() as u64;
         let layout = Layout::open(bytes, segment)?;
-        let damaged = |section: &'static str, offset: usize, what| StoreError::Damaged {
+        check_identity(&layout, file_bytes, meta, space)?;
+        let place = |section| layout.sections.get(section);
+        let wrong = |section: Section, what| StoreError::Damaged {
             segment,
-            section,
-            offset: offset as u64,
+            section: section.name(),
+            offset: place(section).start as u64,
             what,
         };
-        if file_bytes != meta.bytes || layout.content_hash != meta.content_hash {
-            return Err(damaged("footer", 0, "not the file that the manifest names"));
-        }
-        if (layout.header.dim, layout.header.metric) != (space.dim, space.metric) {
-            return Err(damaged("header", 0, "vectors of another space"));
-        }
-        let place = |section| layout.sections.get(section);
-        let wrong = |section: Section, what| damaged(section.name(), place(section).start, what);
         let counts = layout.counts;
-        if (counts.rows, counts.vectors, counts.tombstones)
-            != (meta.rows, meta.vectors, meta.tombstones)
-        {
-            return Err(damaged("footer", 0, "counts differ from the manifest"));
+        let vectors = counts.vectors as usize;
+        let facts = counts.rows.checked_sub(counts.tombstones).unwrap_or_default() as usize;
+        for (section, bytes) in [
+            (Section::Vectors, vectors * space.dim as usize * 4),
+            (Section::Norms, vectors * 8),
+            (Section::RelationRows, facts * 4),
+        ] {
+            if place(section).len() != bytes {
+                return Err(wrong(section, "length differs from the count"));
+            }
         }
         let small = |section| layout.pages.slice(place(section));
         let zones = zone::decode(small(Section::Zones)?, counts.rows, place(Section::Facts).len())
@@ -133,20 +133,7 @@ impl Segment {
                 sets.map(|set| set.count()) == [counts.vectors, counts.tombstones, counts.payloads]
             })
             .ok_or_else(|| wrong(Section::Flags, "counts differ from the footer"))?;
-        let vectors = counts.vectors as usize;
-        if place(Section::Vectors).len() != vectors * space.dim as usize * 4 {
-            return Err(wrong(Section::Vectors, "length differs from the count"));
-        }
-        if place(Section::Norms).len() != vectors * 8 {
-            return Err(wrong(Section::Norms, "length differs from the count"));
-        }
-        let relation_rows = place(Section::RelationRows).len() / 4;
-        if place(Section::RelationRows).len() != relation_rows * 4
-            || relation_rows != (counts.rows - counts.tombstones) as usize
-        {
-            return Err(wrong(Section::RelationRows, "length differs from the count"));
-        }
-        let relations = RelationTable::decode(small(Section::Relations)?, relation_rows)
+        let relations = RelationTable::decode(small(Section::Relations)?, facts)
             .ok_or_else(|| wrong(Section::Relations, "entries contradict each other"))?;
         let names = NameDictionary::find(&layout.sections)
             .ok_or_else(|| wrong(Section::NameIds, "lengths contradict each other"))?;
@@ -485,6 +472,30 @@ impl Segment {
             self.damaged(Section::Graph, damage.what)
         })
     }
+}
+
+/// Whether the file is the one that the manifest means, of the graph's vector space.
+fn check_identity(
+    layout: &Layout,
+    file_bytes: u64,
+    meta: &SegmentMeta,
+    space: VectorSpace,
+) -> Result<(), StoreError> {
+    let damaged = |section, what| {
+        Err(StoreError::Damaged { segment: meta.id, section, offset: 0, what })
+    };
+    if file_bytes != meta.bytes || layout.content_hash != meta.content_hash {
+        return damaged("footer", "not the file that the manifest names");
+    }
+    if (layout.header.dim, layout.header.metric) != (space.dim, space.metric) {
+        return damaged("header", "vectors of another space");
+    }
+    let counts = layout.counts;
+    let known = (meta.rows, meta.vectors, meta.tombstones, meta.name_collisions);
+    if (counts.rows, counts.vectors, counts.tombstones, counts.name_collisions) != known {
+        return damaged("footer", "counts differ from the manifest");
+    }
+    Ok(())
 }
 
 impl VectorSource for Segment {

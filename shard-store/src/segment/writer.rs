@@ -243,21 +243,21 @@ impl<'a> SegmentWriter<'a> {
             append(file, sections, section, bytes)?;
         }
         let payloads = self.payloads.take().expect("only finish takes the payloads");
-        let (spool, length, index) = payloads.finish()?;
+        let payloads = payloads.finish()?;
         file.align()?;
         let start = file.position();
         let mut buffer = vec![0; COPY_BYTES];
         let mut copied = 0;
-        while copied < length {
-            let part = &mut buffer[..COPY_BYTES.min((length - copied) as usize)];
-            spool.read_at(copied, part)?;
+        while copied < payloads.bytes {
+            let part = &mut buffer[..COPY_BYTES.min((payloads.bytes - copied) as usize)];
+            payloads.spool.read_at(copied, part)?;
             file.write(part)?;
             copied += part.len() as u64;
         }
         if copied > 0 {
             sections.push(Section::Payloads, start..file.position());
         }
-        append(file, sections, Section::PayloadIndex, &index)
+        append(file, sections, Section::PayloadIndex, &payloads.index)
     }
 
     /// Builds the index over the vectors as the file holds them.
