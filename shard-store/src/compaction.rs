@@ -1,0 +1,149 @@
+//! Which segments to merge: a pure choice, size-tiered.
+//!
+//! Only neighbours in age are merged, so that "newer hides older" stays an order of the list. A
+//! tier holds sizes within a factor of four; four neighbours of one tier or below become one of
+//! the next, so each fact is rewritten once a tier and the list stays about 4 x tiers long.
+//! A segment with a fifth of its rows dead is rewritten at once, since dead rows cost every search.
+
+use std::ops::Range;
+
+/// Segments merged at once at least.
+const FAN_IN: usize = 4;
+/// A segment below this many rows is in the lowest tier.
+const TIER_ROWS: u64 = 4_096;
+/// One row in so many dead: the segment is rewritten.
+const DEAD_SHARE: u64 = 5;
+
+/// What the choice looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Candidate {
+    /// Rows, dead ones and tombstones included.
+    pub rows: u64,
+    /// Rows that are dead and can go; tombstones are not among them.
+    pub dead: u64,
+    /// Tombstones.
+    pub tombstones: u64,
+}
+
+impl Candidate {
+    fn tier(&self) -> u32 {
+        let rows = (self.rows - self.dead).max(1);
+        if rows < TIER_ROWS { 0 } else { (rows / TIER_ROWS).ilog(FAN_IN as u64) + 1 }
+    }
+
+    fn mostly_waste(&self, waste: u64) -> bool {
+        waste > 0 && waste * DEAD_SHARE >= self.rows
+    }
+}
+
+/// Places of the neighbouring segments to merge next, `segments` being newest first; `None` when
+/// all is well. Every choice lessens rows or segments, so repeating it comes to an end.
+pub(crate) fn choose(segments: &[Candidate]) -> Option<Range<usize>> {
+    rewrite(segments).or_else(|| merge(segments))
+}
+
+/// A segment whose dead rows or useless tombstones must go. Tombstones above an older segment go
+/// down into it when it is not much larger, or wait for their tier.
+fn rewrite(segments: &[Candidate]) -> Option<Range<usize>> {
+    let last = segments.len().checked_sub(1)?;
+    if segments[last].mostly_waste(segments[last].dead + segments[last].tombstones) {
+        return Some(last..last + 1);
+    }
+    for (place, segment) in segments.iter().enumerate() {
+        if segment.mostly_waste(segment.dead) {
+            return Some(place..place + 1);
+        }
+        let below = &segments[(place + 1).min(last)];
+        let together = Candidate { rows: segment.rows + below.rows, ..*segment };
+        if place < last && together.mostly_waste(segment.tombstones) {
+            return Some(place..place + 2);
+        }
+    }
+    None
+}
+
+/// The longest row of at least `FAN_IN` neighbours of the lowest tier that has one.
+fn merge(segments: &[Candidate]) -> Option<Range<usize>> {
+    let mut tiers: Vec<u32> = segments.iter().map(Candidate::tier).collect();
+    tiers.sort_unstable();
+    tiers.dedup();
+    for tier in tiers {
+        let mut best: Range<usize> = 0..0;
+        let mut start = 0;
+        for end in 0..=segments.len() {
+            if end < segments.len() && segments[end].tier() <= tier {
+                continue;
+            }
+            if end - start > best.len() {
+                best = start..end;
+            }
+            start = end + 1;
+        }
+        if best.len() >= FAN_IN {
+            return Some(best);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn live(rows: u64) -> Candidate {
+        Candidate { rows, dead: 0, tombstones: 0 }
+    }
+
+    #[test]
+    fn four_small_neighbours_become_one_and_three_wait() {
+        let small = live(1_000);
+        assert_eq!(choose(&[small; 3]), None);
+        assert_eq!(choose(&[small; 4]), Some(0..4));
+        assert_eq!(choose(&[small, small, live(1 << 20), small, small]), None);
+        assert_eq!(choose(&[live(1 << 20), small, small, small, small, small]), Some(1..6));
+    }
+
+    #[test]
+    fn a_fifth_of_dead_rows_is_rewritten_alone() {
+        let worn = Candidate { rows: 1_000, dead: 200, tombstones: 0 };
+        assert_eq!(choose(&[live(10), worn, live(10)]), Some(1..2));
+        assert_eq!(choose(&[live(10), Candidate { dead: 199, ..worn }, live(10)]), None);
+    }
+
+    #[test]
+    fn tombstones_go_down_and_the_oldest_segment_keeps_none() {
+        let tombstones = Candidate { rows: 500, dead: 0, tombstones: 500 };
+        assert_eq!(choose(&[tombstones, live(500)]), Some(0..2));
+        assert_eq!(choose(&[tombstones]), Some(0..1));
+        assert_eq!(choose(&[tombstones, live(1_000_000)]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn repeated_choices_end_with_few_segments_and_little_waste(
+            sizes in proptest::collection::vec((1u64..200_000, 0u64..100, 0u64..100), 0..60),
+        ) {
+            let mut segments: Vec<Candidate> = sizes.iter().map(|(rows, dead, tombstones)| {
+                let dead = rows * dead / 100;
+                Candidate { rows: *rows, dead, tombstones: (rows - dead) * tombstones / 100 }
+            }).collect();
+            let mut rounds = 0;
+            while let Some(window) = choose(&segments) {
+                rounds += 1;
+                prop_assert!(rounds < 1_000, "no end: {:?}", segments);
+                let oldest = window.end == segments.len();
+                let merged = segments[window.clone()].iter().fold(live(0), |sum, part| {
+                    let tombstones = if oldest { 0 } else { sum.tombstones + part.tombstones };
+                    let gone = part.dead + if oldest { part.tombstones } else { 0 };
+                    Candidate { rows: sum.rows + part.rows - gone, dead: 0, tombstones }
+                });
+                segments.splice(window, (merged.rows > 0).then_some(merged));
+            }
+            for segment in &segments {
+                prop_assert!(segment.dead * DEAD_SHARE < segment.rows);
+            }
+            prop_assert!(segments.len() <= 3 * 12, "{} segments", segments.len());
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! What one hop makes of the facts it reads: per entity the nearest, per target the best ways in,
+//! or the best facts of all. Pure: facts come in by key order, distances are already computed.
+
+use crate::smallest::Smallest;
+use hopbine_proto::call::{
+    Arrival, FrontierEntity, HopCounts, HopOutput, HopRequest, Step, TargetReply,
+};
+use hopbine_proto::score::{ScoreMode, rank};
+use hopbine_proto::{EntityId, FactKey};
+use std::cmp::Ordering;
+use std::ops::ControlFlow;
+
+/// Steps held before they are reduced to the best per target for the first time.
+const REDUCE_AT_LEAST: usize = 1 << 15;
+
+/// A fact that passed relation and filter.
+#[derive(Clone, Copy)]
+struct Candidate {
+    key: FactKey,
+    distance: Option<f64>,
+}
+
+fn nearest_first(a: &Candidate, b: &Candidate) -> Ordering {
+    rank((a.distance.unwrap_or(0.0), a.key), (b.distance.unwrap_or(0.0), b.key))
+}
+
+/// Facts of one entity, while they come in.
+enum Entity {
+    /// No limit can bind: facts go straight on.
+    Unlimited,
+    /// Without a query the first ones by key count; so many may still come.
+    First(u64),
+    /// The nearest so far.
+    Nearest(Smallest<Candidate>),
+}
+
+enum Kept {
+    Targets(TargetSteps),
+    Facts(Smallest<Step>),
+    Page { facts: Vec<Step>, limit: usize, after: Option<FactKey> },
+}
+
+/// Collects the facts of one hop. Call `begin`, `fact` for each of the entity's facts in key
+/// order, `end`, for each frontier entity in order; then `finish`.
+pub(crate) struct HopCollector<'r> {
+    request: &'r HopRequest,
+    arrivals: &'r [Arrival],
+    entity: Entity,
+    kept: Kept,
+    /// Counts so far; the reader of the facts adds what it alone knows.
+    pub counts: HopCounts,
+}
+
+impl<'r> HopCollector<'r> {
+    /// A collector without facts.
+    pub fn new(request: &'r HopRequest) -> Self {
+        let kept = match request.output {
+            HopOutput::Targets { starts, .. } => Kept::Targets(TargetSteps::new(starts as usize)),
+            HopOutput::Facts { top_k, score } => {
+                let order = match score {
+                    ScoreMode::Path => by_prefix,
+                    ScoreMode::Endpoint => by_distance,
+                };
+                Kept::Facts(Smallest::new(top_k as usize, order))
+            }
+            HopOutput::Page { limit, after } => {
+                Kept::Page { facts: Vec::new(), limit: limit as usize, after }
+            }
+        };
+        let counts = HopCounts { frontier: request.frontier.len() as u64, ..HopCounts::default() };
+        Self { request, arrivals: &[], entity: Entity::Unlimited, kept, counts }
+    }
+
+    /// Starts an entity that has at most `facts_max` facts.
+    pub fn begin(&mut self, entity: &'r FrontierEntity, facts_max: u64) {
+        self.arrivals = &entity.arrivals;
+        let limit = u64::from(self.request.limit_per_entity);
+        self.entity = if facts_max <= limit {
+            Entity::Unlimited
+        } else if self.request.query.is_none() {
+            Entity::First(limit)
+        } else {
+            Entity::Nearest(Smallest::new(limit as usize, nearest_first))
+        };
+    }
+
+    /// A fact that passed relation and filter. `Break`: no further fact can matter.
+    pub fn fact(&mut self, key: FactKey, distance: Option<f64>) -> ControlFlow<()> {
+        let candidate = Candidate { key, distance };
+        match &mut self.entity {
+            Entity::Unlimited => self.keep(candidate),
+            Entity::First(0) => {
+                self.counts.cut_limit_per_entity += 1;
+                ControlFlow::Continue(())
+            }
+            Entity::First(left) => {
+                *left -= 1;
+                self.keep(candidate)
+            }
+            Entity::Nearest(nearest) => {
+                nearest.push(candidate);
+                ControlFlow::Continue(())
+            }
+        }
+    }
+
+    /// Ends the entity.
+    pub fn end(&mut self) -> ControlFlow<()> {
+        let entity = std::mem::replace(&mut self.entity, Entity::Unlimited);
+        let Entity::Nearest(nearest) = entity else {
+            return ControlFlow::Continue(());
+        };
+        let pushed = nearest.pushed();
+        let mut candidates = nearest.into_sorted();
+        self.counts.cut_limit_per_entity += pushed - candidates.len() as u64;
+        candidates.sort_unstable_by_key(|candidate| candidate.key);
+        candidates.into_iter().try_for_each(|candidate| self.keep(candidate))
+    }
+
+    /// The start test and what comes after it.
+    fn keep(&mut self, candidate: Candidate) -> ControlFlow<()> {
+        let Candidate { key, distance } = candidate;
+        let request = self.request;
+        let step = |arrival: &Arrival| {
+            let prefix = match distance {
+                Some(distance) => arrival.prefix + request.weight * distance,
+                None => arrival.prefix,
+            };
+            Step { key, distance, prefix, start: arrival.start, tie: arrival.tie }
+        };
+        let admissible =
+            |arrival: &&Arrival| request.return_to_start || arrival.start != key.target;
+        let steps = self.arrivals.iter().filter(admissible).map(step);
+        if let Kept::Targets(targets) = &mut self.kept {
+            let before = targets.steps.len();
+            targets.steps.extend(steps);
+            if targets.steps.len() == before {
+                self.counts.cut_return += 1;
+            } else {
+                self.counts.kept += 1;
+                targets.bound();
+            }
+            return ControlFlow::Continue(());
+        }
+        let Some(best) = steps.min_by(way_order) else {
+            self.counts.cut_return += 1;
+            return ControlFlow::Continue(());
+        };
+        self.counts.kept += 1;
+        match &mut self.kept {
+            Kept::Facts(facts) => facts.push(best),
+            Kept::Page { facts, limit, after } => {
+                if after.is_none_or(|after| after < key) && facts.len() < *limit {
+                    facts.push(best);
+                }
+                if facts.len() >= *limit {
+                    return ControlFlow::Break(());
+                }
+            }
+            Kept::Targets(_) => {}
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Targets by `(prefix, id)`, or facts in the order of the output; and the counts.
+    pub fn finish(mut self) -> (Vec<TargetReply>, Vec<Step>, HopCounts) {
+        match self.kept {
+            Kept::Targets(targets) => {
+                let beam = match self.request.output {
+                    HopOutput::Targets { beam, .. } => beam as usize,
+                    _ => 0,
+                };
+                let (replies, found) = targets.finish(beam);
+                self.counts.targets = found;
+                self.counts.cut_beam = found - replies.len() as u64;
+                (replies, Vec::new(), self.counts)
+            }
+            Kept::Facts(facts) => (Vec::new(), facts.into_sorted(), self.counts),
+            Kept::Page { facts, .. } => (Vec::new(), facts, self.counts),
+        }
+    }
+}
+
+/// Order of the ways into one target.
+fn way_order(a: &Step, b: &Step) -> Ordering {
+    rank((a.prefix, a.key), (b.prefix, b.key)).then_with(|| a.tie.cmp(&b.tie))
+}
+
+fn by_prefix(a: &Step, b: &Step) -> Ordering {
+    rank((a.prefix, a.key), (b.prefix, b.key))
+}
+
+fn by_distance(a: &Step, b: &Step) -> Ordering {
+    rank((a.distance.unwrap_or(0.0), a.key), (b.distance.unwrap_or(0.0), b.key))
+}
+
+/// Per target the best steps of distinct starts. Memory: twice that many steps, or
+/// `REDUCE_AT_LEAST`; bounded by the distinct targets of the hop, thus by its `limit_rows`.
+struct TargetSteps {
+    steps: Vec<Step>,
+    starts: usize,
+    reduce_at: usize,
+}
+
+impl TargetSteps {
+    fn new(starts: usize) -> Self {
+        Self { steps: Vec::new(), starts: starts.max(1), reduce_at: REDUCE_AT_LEAST }
+    }
+
+    /// Reduces the steps when they have doubled since the last time.
+    fn bound(&mut self) {
+        if self.steps.len() >= self.reduce_at {
+            self.reduce();
+            self.reduce_at = (2 * self.steps.len()).max(REDUCE_AT_LEAST);
+        }
+    }
+
+    /// Sorts by `(target, way)` and drops what no target needs.
+    fn reduce(&mut self) {
+        self.steps
+            .sort_unstable_by(|a, b| a.key.target.cmp(&b.key.target).then_with(|| way_order(a, b)));
+        let mut kept = 0;
+        let mut first_of_target = 0;
+        for read in 0..self.steps.len() {
+            let step = self.steps[read];
+            if kept > 0 && self.steps[kept - 1].key.target != step.key.target {
+                first_of_target = kept;
+            }
+            let same_target = &self.steps[first_of_target..kept];
+            let wanted = same_target.len() < self.starts
+                && same_target.iter().all(|known| known.start != step.start);
+            if wanted {
+                self.steps[kept] = step;
+                kept += 1;
+            }
+        }
+        self.steps.truncate(kept);
+    }
+
+    /// The best `beam` targets by `(smallest prefix, id)`, and how many there were.
+    fn finish(mut self, beam: usize) -> (Vec<TargetReply>, u64) {
+        self.reduce();
+        let mut best = Smallest::new(beam, |a: &(f64, EntityId, usize), b| {
+            a.0.total_cmp(&b.0).then_with(|| a.1.cmp(&b.1))
+        });
+        for (at, step) in self.steps.iter().enumerate() {
+            let begins = at == 0 || self.steps[at - 1].key.target != step.key.target;
+            if begins {
+                best.push((step.prefix, step.key.target, at));
+            }
+        }
+        let found = best.pushed();
+        let replies = best.into_sorted().into_iter().map(|(_, target, at)| {
+            let rest = &self.steps[at..];
+            let len = rest.iter().take_while(|step| step.key.target == target).count();
+            TargetReply { target, steps: rest[..len].to_vec() }
+        });
+        (replies.collect(), found)
+    }
+}
