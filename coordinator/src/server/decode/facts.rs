@@ -1,8 +1,7 @@
 //! Bodies of the calls under `facts/`.
 
 use super::values::{
-    CALL, CallFields, FACT_PARTS, entity, filter, invalid, key, keys, prefix, relation, required,
-    with,
+    CALL, CallFields, FACT_PARTS, entity, filter, invalid, keys, prefix, relation, required, with,
 };
 use crate::request::{
     CountRequest, DeleteRequest, FactInput, GetRequest, KeyRef, ScanRequest, WithParts,

@@ -1,0 +1,11 @@
+//! Replies into bodies: fields in the contract's order, equal bytes for equal answers.
+//!
+//! `writer.rs` JSON text · `facts.rs` facts, writes and reads by key · `retrieval.rs` answers ·
+//! `graphs.rs` configurations, sizes, relations.
+
+pub mod facts;
+pub mod graphs;
+pub mod retrieval;
+mod writer;
+
+pub use writer::Json;
