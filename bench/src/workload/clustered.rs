@@ -1,7 +1,8 @@
 //! `clustered`: clusters of vectors whose relations know nothing of the clusters, so that a
 //! filter by relation is uncorrelated with every question.
 
-use super::{Mt19937, Point, Query, SeedOn, Workload, stored};
+use super::{Mt19937, Point, Query, SeedOn, Workload};
+use hopbine_coordinator::embed::round_6;
 use hopbine_proto::call::Relations;
 use hopbine_proto::{Fact, FactKey, RelationId};
 use std::sync::Arc;
@@ -67,7 +68,7 @@ fn point(rng: &mut Mt19937, centres: &[Vec<f64>]) -> Arc<[f32]> {
     let noise = normal(rng, centre.len());
     let sum: Vec<f64> = centre.iter().zip(noise).map(|(c, n)| c + SPREAD * n).collect();
     let norm = sum.iter().map(|x| x * x).sum::<f64>().sqrt();
-    sum.into_iter().map(|x| stored(x / norm)).collect()
+    sum.into_iter().map(|x| round_6(x / norm)).collect()
 }
 
 /// Near-normal components: sums of uniform draws, the same on every machine.

@@ -97,12 +97,6 @@ pub enum WorkloadError {
     },
 }
 
-/// Rounds a component to six decimals, as decimal text read back as f32.
-pub fn stored(component: f64) -> f32 {
-    // Formatting rounds the exact binary value half to even, which no multiplication does.
-    format!("{component:.6}").parse().expect("a formatted number is a number")
-}
-
 /// The JSON payload of a sentence.
 pub fn text_payload(text: &str) -> Arc<str> {
     serde_json::json!({ "text": text }).to_string().into()
@@ -152,12 +146,6 @@ mod tests {
             payload: None,
         };
         entities.iter().enumerate().map(fact).collect()
-    }
-
-    #[test]
-    fn components_are_rounded_as_decimal_text() {
-        assert_eq!(stored(0.924_743_49), 0.924_743_f32);
-        assert_eq!(stored(-0.027_853_9), -0.027_854_f32);
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! Entity `e` of `1..=N` has `degree` facts; slot `s` has relation `s mod 4 + 1` and target
 //! `(48271 e + 997 r + 811 s) mod N + 1`. Seeds are read on the target side.
 
-use super::{Point, Query, SeedOn, Workload, stored};
+use super::{Point, Query, SeedOn, Workload};
+use hopbine_coordinator::embed::round_6;
 use hopbine_proto::call::Relations;
 use hopbine_proto::{Fact, FactKey, RelationId};
 use std::sync::Arc;
@@ -67,7 +68,7 @@ fn vector(e: u64, r: u64, t: u64) -> Arc<[f32]> {
     let (e, r, t) = (e as f64, r as f64, t as f64);
     let component = |k: usize| {
         let k = (k + 1) as f64;
-        stored((0.013 * e * k).sin() + (0.017 * t * k).cos() + 0.031 * r)
+        round_6((0.013 * e * k).sin() + (0.017 * t * k).cos() + 0.031 * r)
     };
     (0..DIM).map(component).collect()
 }
