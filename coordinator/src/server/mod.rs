@@ -1,8 +1,24 @@
 //! The outside surface: translation only, no decision about an answer is made here.
 //!
-//! `json/` bodies in · `decode/` bodies into requests · `encode/` replies into bodies · `problem.rs` errors out.
+//! `connections.rs` sockets and shutdown → `http.rs` dispatch → `routes.rs` the endpoints →
+//! `gate.rs` admission → `body.rs` the body → `decode/` over `json/` into a request → `calls/` the
+//! engine → `encode/` the reply, or `problem.rs` the error. Beside them `health.rs`, `metrics.rs`
+//! and `openapi.rs`, the published description.
 
+pub mod body;
+pub mod calls;
+pub mod connections;
 pub mod decode;
 pub mod encode;
+pub mod gate;
+pub mod health;
+pub mod http;
 pub mod json;
+pub mod metrics;
+pub mod openapi;
 pub mod problem;
+pub mod routes;
+
+pub use connections::serve;
+pub use health::{AlwaysReady, Check, Health};
+pub use http::{HttpConfig, Surface, router};

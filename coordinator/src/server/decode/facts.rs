@@ -7,7 +7,8 @@ use crate::request::{
     CountRequest, DeleteRequest, FactInput, GetRequest, KeyRef, ScanRequest, WithParts,
     WriteRequest,
 };
-use crate::server::json::{Cursor, Read, read};
+use crate::server::json::{Cursor, Read, read_ids};
+use hopbine_proto::graph::IdKind;
 use hopbine_proto::limits;
 use serde_json::value::RawValue;
 
@@ -103,14 +104,14 @@ pub fn upsert(cursor: &mut Cursor<'_>) -> Read<(Vec<FactInput>, WriteFields)> {
 
 /// `PUT .../facts` as one JSON object a line; blank lines count for nothing. Faults carry the
 /// pointer that they would have in a JSON batch of the same facts.
-pub fn upsert_lines(body: &[u8]) -> Read<Vec<FactInput>> {
+pub fn upsert_lines(body: &[u8], ids: IdKind) -> Read<Vec<FactInput>> {
     let mut components = 0;
     let mut facts = Vec::new();
     for line in body.split(|byte| *byte == b'\n') {
         if line.iter().all(u8::is_ascii_whitespace) {
             continue;
         }
-        let fact = read(line, |cursor| fact(cursor, &mut components));
+        let fact = read_ids(line, ids, |cursor| fact(cursor, &mut components));
         facts.push(fact.map_err(|refusal| refusal.within(facts.len()).within("facts"))?);
     }
     Ok(facts)
@@ -198,6 +199,7 @@ pub fn count(cursor: &mut Cursor<'_>) -> Read<(CountRequest, CallFields)> {
 mod tests {
     use super::*;
     use crate::request::EntityRef;
+    use crate::server::json::read;
     use hopbine_proto::status::{Code, Problem};
 
     fn fault(body: &str) -> (Code, String) {
@@ -239,7 +241,8 @@ mod tests {
         for (bad, code, pointer) in cases {
             assert_eq!(fault(&batch(bad)), (code, pointer.to_owned()), "{bad}");
             let lines = format!("{row}\n\r\n{row}\n{bad}\n");
-            let problem: Problem = upsert_lines(lines.as_bytes()).expect_err(bad).into();
+            let problem: Problem =
+                upsert_lines(lines.as_bytes(), IdKind::U64).expect_err(bad).into();
             assert_eq!(
                 (problem.code, problem.errors[0].pointer.as_str()),
                 (code, pointer),
@@ -252,9 +255,11 @@ mod tests {
     fn ids_beyond_2_to_the_53_are_exact_and_payloads_stay_as_written() {
         let body = br#"{"facts": [{"entity": 18446744073709551615, "relation": 9007199254740993,
             "target": "9007199254740993", "payload": {"b": 1.10, "a": 12345678901234567890}}]}"#;
-        let (facts, _) = read(body, upsert).expect("a batch");
+        let (facts, _) = read_ids(body, IdKind::U64, upsert).expect("a batch");
         assert_eq!(facts[0].key.entity, EntityRef::Number(u64::MAX));
-        assert_eq!(facts[0].key.target, EntityRef::Name("9007199254740993".into()));
+        assert_eq!(facts[0].key.target, EntityRef::Number(9_007_199_254_740_993));
+        let (named, _) = read(body, upsert).expect("a batch");
+        assert_eq!(named[0].key.target, EntityRef::Name("9007199254740993".into()));
         let payload = facts[0].payload.as_ref().map(|payload| payload.get());
         assert_eq!(payload, Some(r#"{"b": 1.10, "a": 12345678901234567890}"#));
     }

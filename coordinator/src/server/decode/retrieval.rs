@@ -5,7 +5,7 @@ use super::values::{
     key, path, query, relations, required, score_mode, with, word,
 };
 use crate::request::{ExpandRequest, GraphRagRequest, RerankRequest, SearchRequest, SeedOn};
-use crate::server::json::{Cursor, Kind, Read, read};
+use crate::server::json::{Cursor, Kind, Read, read_ids};
 use hopbine_proto::limits;
 use hopbine_proto::score::ScoreMode;
 
@@ -161,7 +161,10 @@ pub fn batch(cursor: &mut Cursor<'_>) -> Read<(Vec<BatchItem>, CallFields)> {
     cursor.object(BATCH, |name, cursor| {
         match name {
             "requests" => {
-                let each = |cursor: &mut Cursor<'_>| Ok(read(cursor.raw()?.as_bytes(), graph_rag));
+                let ids = cursor.ids();
+                let each = |cursor: &mut Cursor<'_>| {
+                    Ok(read_ids(cursor.raw()?.as_bytes(), ids, graph_rag))
+                };
                 requests = Some(cursor.list(limits::BATCH_REQUESTS_MAX, each)?);
             }
             _ => call.read(name, cursor)?,

@@ -5,7 +5,7 @@ use crate::request::{
 };
 use crate::server::json::{Cursor, Kind, Read, Refusal, nearest};
 use hopbine_proto::call::Freshness;
-use hopbine_proto::graph::EfSearch;
+use hopbine_proto::graph::{EfSearch, IdKind};
 use hopbine_proto::limits;
 use hopbine_proto::score::ScoreMode;
 use hopbine_proto::status::Code;
@@ -51,22 +51,44 @@ pub fn word(cursor: &mut Cursor<'_>, words: &[&'static str]) -> Read<&'static st
     })
 }
 
-/// An entity or target: a name, or a number.
+/// An entity or target: a name, or a number, which may be a decimal string.
 pub fn entity(cursor: &mut Cursor<'_>) -> Read<EntityRef> {
     match cursor.kind() {
-        Kind::Text => Ok(EntityRef::Name(cursor.string()?.into())),
+        Kind::Text => Ok(entity_text(&cursor.string()?, cursor.ids())),
         Kind::Number => Ok(EntityRef::Number(cursor.whole(u64::MAX)?)),
         _ => Err(cursor.unexpected("an id: a string or a whole number")),
     }
 }
 
-/// A relation: a name, or a number.
+/// An entity or target as a string. One that is no number stays a name, which the engine refuses
+/// in a `u64` graph.
+pub fn entity_text(text: &str, ids: IdKind) -> EntityRef {
+    match decimal(text, ids) {
+        Some(number) => EntityRef::Number(number),
+        None => EntityRef::Name(text.into()),
+    }
+}
+
+/// A relation: a name, or a number, which may be a decimal string.
 pub fn relation(cursor: &mut Cursor<'_>) -> Read<RelationRef> {
     match cursor.kind() {
-        Kind::Text => Ok(RelationRef::Name(cursor.string()?.into())),
+        Kind::Text => {
+            let text = cursor.string()?;
+            Ok(match decimal(&text, cursor.ids()) {
+                Some(number) => RelationRef::Number(number),
+                None => RelationRef::Name(text.into()),
+            })
+        }
         Kind::Number => Ok(RelationRef::Number(cursor.whole(u64::MAX)?)),
         _ => Err(cursor.unexpected("a relation: a string or a whole number")),
     }
+}
+
+/// The number that a string stands for in a `u64` graph: digits without sign or leading zero.
+fn decimal(text: &str, ids: IdKind) -> Option<u64> {
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    let canonical = text == "0" || !text.starts_with('0');
+    if ids == IdKind::U64 && digits && canonical { text.parse().ok() } else { None }
 }
 
 /// A list of relations.

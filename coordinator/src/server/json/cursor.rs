@@ -1,6 +1,7 @@
 //! A pull parser: the caller says which shape comes next, and reads straight into its own types.
 
 use super::refusal::{Read, Refusal, unknown_field};
+use hopbine_proto::graph::IdKind;
 use hopbine_proto::status::Code;
 use std::borrow::Cow;
 
@@ -45,21 +46,31 @@ pub struct Cursor<'a> {
     pub(super) text: &'a str,
     pub(super) at: usize,
     depth: u32,
+    ids: IdKind,
 }
 
-/// Reads `body` as one JSON value of the shape that `read` expects.
-pub fn read<'a, T>(body: &'a [u8], read: impl FnOnce(&mut Cursor<'a>) -> Read<T>) -> Read<T> {
+/// Reads `body` as one JSON value of the shape that `shape` expects.
+pub fn read<'a, T>(body: &'a [u8], shape: impl FnOnce(&mut Cursor<'a>) -> Read<T>) -> Read<T> {
+    read_ids(body, IdKind::Names, shape)
+}
+
+/// The same in a graph whose ids are of the kind `ids`.
+pub fn read_ids<'a, T>(
+    body: &'a [u8],
+    ids: IdKind,
+    shape: impl FnOnce(&mut Cursor<'a>) -> Read<T>,
+) -> Read<T> {
     let text = std::str::from_utf8(body).map_err(|error| {
         let at = error.valid_up_to();
         Refusal::new(Code::InvalidRequest, format!("the body is not UTF-8 at byte {at}"))
     })?;
-    let mut cursor = Cursor { text, at: 0, depth: 0 };
+    let mut cursor = Cursor { text, at: 0, depth: 0, ids };
     cursor.skip_space();
     if cursor.at == text.len() {
         return Err(Refusal::new(Code::InvalidRequest, "the body is empty")
             .hint("send one JSON object with Content-Type: application/json"));
     }
-    let value = read(&mut cursor)?;
+    let value = shape(&mut cursor)?;
     cursor.skip_space();
     if cursor.at < text.len() {
         return Err(cursor.syntax("more text after the JSON value"));
@@ -68,6 +79,11 @@ pub fn read<'a, T>(body: &'a [u8], read: impl FnOnce(&mut Cursor<'a>) -> Read<T>
 }
 
 impl<'a> Cursor<'a> {
+    /// How strings in the place of ids are meant: names, or numbers above 2^53.
+    pub fn ids(&self) -> IdKind {
+        self.ids
+    }
+
     pub(super) fn byte(&self) -> Option<u8> {
         self.text.as_bytes().get(self.at).copied()
     }

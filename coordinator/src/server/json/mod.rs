@@ -10,5 +10,5 @@ mod cursor;
 mod refusal;
 mod scalar;
 
-pub use cursor::{Cursor, DEPTH_MAX, Kind, read};
+pub use cursor::{Cursor, DEPTH_MAX, Kind, read, read_ids};
 pub use refusal::{Read, Refusal, nearest};

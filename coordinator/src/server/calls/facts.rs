@@ -1,0 +1,96 @@
+//! Writes and reads by key.
+
+use super::{Call, Outcome, Reply, apart, bad_parameter};
+use crate::request::WriteOptions;
+use crate::server::body::{Media, media};
+use crate::server::decode::facts::{self as decode, WriteFields};
+use crate::server::encode::facts::{self as encode, Counts, text_bytes};
+use hopbine_proto::call::Wait;
+use hopbine_proto::status::Problem;
+
+impl Call<'_> {
+    /// Options of a write whose body gave `fields`, and whether its reply names versions.
+    fn write_options(&self, fields: WriteFields) -> Result<(WriteOptions, bool), Problem> {
+        let default = WriteOptions::default();
+        let wait = match self.parameter("wait") {
+            None | Some("committed") => Wait::Committed,
+            Some("applied") => Wait::Applied,
+            Some("indexed") => Wait::Indexed,
+            Some(other) => {
+                let detail = format!("expected committed, applied or indexed, found {other:?}");
+                return Err(bad_parameter("wait", detail));
+            }
+        };
+        let versions = match self.parameter("with") {
+            None => fields.versions,
+            Some("version") => true,
+            Some(other) => {
+                return Err(bad_parameter("with", format!("expected version, found {other:?}")));
+            }
+        };
+        let timeout = fields.call.or(self.query_fields()?).timeout.unwrap_or(default.timeout);
+        let idempotency_key = self.header("idempotency-key")?;
+        Ok((WriteOptions { wait, timeout, idempotency_key }, versions))
+    }
+}
+
+/// `PUT .../facts`
+pub async fn upsert(call: &Call<'_>) -> Outcome {
+    let ids = call.ids()?;
+    let (facts, fields) = match media(call.headers, true)? {
+        Media::Json => call.read(decode::upsert).await?,
+        Media::Lines => {
+            let facts = call.parse(move |body| decode::upsert_lines(body, ids)).await?;
+            (facts, WriteFields::default())
+        }
+    };
+    let (options, versions) = call.write_options(fields)?;
+    let reply = call.engine.upsert(&call.graph, facts, &options).await?;
+    let json = encode::write(&reply, Counts::Upsert, versions);
+    Ok(Reply::with_token(json, reply.consistency_token))
+}
+
+/// `POST .../facts/write`
+pub async fn write(call: &Call<'_>) -> Outcome {
+    let (request, fields) = call.read(decode::write).await?;
+    let (options, versions) = call.write_options(fields)?;
+    let reply = call.engine.write(&call.graph, request, &options).await?;
+    let json = encode::write(&reply, Counts::Write, versions);
+    Ok(Reply::with_token(json, reply.consistency_token))
+}
+
+/// `POST .../facts/delete`
+pub async fn delete(call: &Call<'_>) -> Outcome {
+    let (request, fields) = call.read(decode::delete).await?;
+    let (options, versions) = call.write_options(fields)?;
+    let reply = call.engine.delete(&call.graph, &request, &options).await?;
+    let json = encode::write(&reply, Counts::Delete, versions);
+    Ok(Reply::with_token(json, reply.consistency_token))
+}
+
+/// `POST .../facts/get`
+pub async fn get(call: &Call<'_>) -> Outcome {
+    let (request, fields) = call.read(decode::get).await?;
+    let mut reply = call.engine.get(&call.graph, &request, &call.options(fields)?).await?;
+    let token = std::mem::take(&mut reply.consistency_token);
+    let bytes = reply.facts.iter().map(text_bytes).sum();
+    let json = apart(bytes, move || encode::get(&reply)).await;
+    Ok(Reply::with_token(json, token))
+}
+
+/// `POST .../facts/scan`
+pub async fn scan(call: &Call<'_>) -> Outcome {
+    let (request, fields) = call.read(decode::scan).await?;
+    let mut reply = call.engine.scan(&call.graph, &request, &call.options(fields)?).await?;
+    let token = std::mem::take(&mut reply.consistency_token);
+    let bytes = reply.facts.iter().map(text_bytes).sum();
+    let json = apart(bytes, move || encode::scan(&reply)).await;
+    Ok(Reply::with_token(json, token))
+}
+
+/// `POST .../facts/count`
+pub async fn count(call: &Call<'_>) -> Outcome {
+    let (request, fields) = call.read(decode::count).await?;
+    let reply = call.engine.count(&call.graph, &request, &call.options(fields)?).await?;
+    Ok(Reply::with_token(encode::count(&reply), reply.consistency_token))
+}

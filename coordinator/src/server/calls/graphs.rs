@@ -1,0 +1,106 @@
+//! Graphs, their sizes, relations and entities.
+
+use super::{Call, Outcome, Reply};
+use crate::server::decode::{graphs as decode, values::entity_text};
+use crate::server::encode::{Json, facts, graphs as encode};
+use axum::http::StatusCode;
+use hopbine_proto::graph::GraphInfo;
+use hopbine_proto::status::{Code, Problem};
+use std::future::Future;
+use std::time::Duration;
+
+/// How long a change of the catalogue may take.
+const CATALOGUE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The ETag of a graph: another incarnation never has the same.
+fn etag(graph: &GraphInfo) -> String {
+    format!("\"{}-{}\"", graph.id, graph.version)
+}
+
+fn shown(graph: &GraphInfo, status: StatusCode) -> Reply {
+    let mut json = Json::with_capacity(512);
+    encode::graph(&mut json, graph);
+    Reply { status, etag: Some(etag(graph)), ..Reply::ok(json) }
+}
+
+async fn in_time<T>(change: impl Future<Output = Result<T, Problem>>) -> Result<T, Problem> {
+    match tokio::time::timeout(CATALOGUE_TIMEOUT, change).await {
+        Ok(done) => done,
+        Err(_) => Err(Problem::new(Code::DeadlineExceeded, "the catalogue did not answer in time")
+            .hint("the change may still be made; ask for the graph before repeating it")),
+    }
+}
+
+/// `GET /v1/graphs`
+pub fn list(call: &Call<'_>) -> Outcome {
+    let mut json = Json::default();
+    json.object(|json| {
+        json.name("graphs").array(call.engine.graphs(), |json, graph| encode::graph(json, &graph));
+    });
+    Ok(Reply::ok(json))
+}
+
+/// `GET /v1/graphs/{g}`
+pub fn get(call: &Call<'_>) -> Outcome {
+    Ok(shown(&*call.engine.graph(&call.graph)?, StatusCode::OK))
+}
+
+/// `PUT /v1/graphs/{g}`
+pub async fn put(call: &Call<'_>) -> Outcome {
+    let config = call.parse(|body| crate::server::json::read(body, decode::config)).await?;
+    let (graph, created) = in_time(call.engine.create_graph(&call.graph, config)).await?;
+    Ok(shown(&graph, if created { StatusCode::CREATED } else { StatusCode::OK }))
+}
+
+/// `PATCH /v1/graphs/{g}`
+pub async fn patch(call: &Call<'_>) -> Outcome {
+    let current = call.engine.graph(&call.graph)?;
+    let patch = call.read(decode::patch).await?;
+    let stale = |detail: String| {
+        let problem = Problem::new(Code::PreconditionFailed, detail);
+        problem.hint("send If-Match with the ETag of the version that the change is meant for")
+    };
+    let Some(wanted) = call.header("if-match")? else {
+        return Err(stale("If-Match is missing".into()).into());
+    };
+    let tag = etag(&current);
+    if !wanted.split(',').map(str::trim).any(|wanted| wanted == tag || wanted == "*") {
+        return Err(stale(format!("the graph is at {tag}, If-Match says {wanted}")).into());
+    }
+    let change = call.engine.patch_graph(&call.graph, current.version, patch);
+    Ok(shown(&*in_time(change).await?, StatusCode::OK))
+}
+
+/// `DELETE /v1/graphs/{g}`
+pub async fn drop_graph(call: &Call<'_>) -> Outcome {
+    if call.parameter("confirm") != Some(&call.graph) {
+        call.engine.graph(&call.graph)?;
+        return Err(Problem::new(Code::InvalidRequest, "dropping a graph needs its name twice")
+            .hint("add ?confirm= and the graph's name")
+            .into());
+    }
+    in_time(call.engine.drop_graph(&call.graph)).await?;
+    let mut json = Json::default();
+    json.object(|json| json.field("dropped", &call.graph));
+    Ok(Reply::ok(json))
+}
+
+/// `GET .../stats`
+pub async fn stats(call: &Call<'_>) -> Outcome {
+    let options = call.options(Default::default())?;
+    Ok(Reply::ok(encode::stats(&call.engine.stats(&call.graph, &options).await?)))
+}
+
+/// `GET .../relations`
+pub async fn relations(call: &Call<'_>) -> Outcome {
+    let options = call.options(Default::default())?;
+    Ok(Reply::ok(encode::relations(&call.engine.relations(&call.graph, &options).await?)))
+}
+
+/// `GET .../entities/{id}`
+pub async fn entity(call: &Call<'_>) -> Outcome {
+    let id = entity_text(&call.id, call.ids()?);
+    let options = call.options(Default::default())?;
+    let reply = call.engine.entity(&call.graph, &id, &options).await?;
+    Ok(Reply::with_token(facts::entity_reply(&reply), reply.consistency_token))
+}

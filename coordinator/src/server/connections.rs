@@ -1,0 +1,110 @@
+//! Connections: HTTP/1.1 and HTTP/2 with prior knowledge on one port, bounded in number and in the
+//! time that a silent client may take; and the orderly end of them all.
+
+use super::http::{Surface, router};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::{sleep, timeout};
+use tracing::{debug, info, warn};
+
+/// Requests of one HTTP/2 connection in progress at once.
+const STREAMS_MAX: u32 = 128;
+/// Bytes of a request's head, and of one piece of its body.
+const HEAD_BYTES_MAX: usize = 256 * 1024;
+/// A silent HTTP/2 peer is asked this often whether it is there.
+const PING_INTERVAL: Duration = Duration::from_secs(20);
+/// Pause after the system refused a connection, when files run out for example.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Serves `surface` on `listener` until `shutdown` completes. Then requests under way are
+/// finished, new ones are refused with `shutting_down`, and the call returns when none is left or
+/// `drain_timeout` has passed.
+pub async fn serve(
+    listener: TcpListener,
+    surface: Arc<Surface>,
+    shutdown: impl Future<Output = ()>,
+) {
+    let router = router(surface.clone());
+    let slots = Arc::new(Semaphore::new(surface.config.connections_max));
+    let graceful = GracefulShutdown::new();
+    let builder = builder(surface.config.head_timeout);
+    let start = |stream: TcpStream, slot| {
+        let service = TowerToHyperService::new(router.clone());
+        let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
+        let connection = graceful.watch(connection);
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                debug!(%error, "a connection broke off");
+            }
+            drop(slot);
+        });
+    };
+    tokio::pin!(shutdown);
+    let ended = accept(&listener, &slots, start, &mut shutdown);
+    ended.await;
+    surface.gate.close();
+    info!(requests = surface.gate.requests(), "shutting down");
+    let drained = async {
+        sleep(surface.config.unready_for).await;
+        surface.gate.idle().await;
+    };
+    let drained = timeout(surface.config.drain_timeout, drained);
+    tokio::pin!(drained);
+    accept(&listener, &slots, start, &mut drained).await;
+    drop(listener);
+    if timeout(surface.config.drain_timeout, graceful.shutdown()).await.is_err() {
+        warn!("connections were cut that did not end in time");
+    }
+}
+
+fn builder(head_timeout: Duration) -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    let http1 = &mut builder.http1();
+    http1.timer(TokioTimer::new()).header_read_timeout(head_timeout).max_buf_size(HEAD_BYTES_MAX);
+    let http2 = &mut builder.http2();
+    http2
+        .timer(TokioTimer::new())
+        .keep_alive_interval(PING_INTERVAL)
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_header_list_size(HEAD_BYTES_MAX as u32);
+    builder
+}
+
+/// Hands each new connection to `start` until `until` completes.
+async fn accept(
+    listener: &TcpListener,
+    slots: &Arc<Semaphore>,
+    start: impl Fn(TcpStream, tokio::sync::OwnedSemaphorePermit),
+    until: impl Future,
+) {
+    tokio::pin!(until);
+    loop {
+        let next = async {
+            let slot = slots.clone().acquire_owned().await.expect("the semaphore is never closed");
+            (listener.accept().await, slot)
+        };
+        tokio::select! {
+            biased;
+            _ = &mut until => return,
+            (accepted, slot) = next => match accepted {
+                Ok((stream, _)) => {
+                    if let Err(error) = stream.set_nodelay(true) {
+                        debug!(%error, "a connection was gone at once");
+                    }
+                    start(stream, slot);
+                }
+                Err(error) => {
+                    warn!(%error, "cannot accept a connection");
+                    sleep(ACCEPT_PAUSE).await;
+                }
+            },
+        }
+    }
+}

@@ -1,0 +1,383 @@
+//! The HTTP server: connections, dispatch, what every response carries, and the shutdown.
+//!
+//! A request is answered on the task of its connection, from its head to its reply: no hop to
+//! another task unless its body or reply is large.
+
+use super::body::{collect, media};
+use super::calls::{Call, Outcome, Reply, facts, graphs, retrieval};
+use super::gate::{Gate, Pass};
+use super::health::{Health, report};
+use super::metrics::Metrics;
+use super::openapi;
+use super::problem::{self, Refused};
+use super::routes::{Endpoint, Route, allow, of_path, paths};
+use crate::driver::Engine;
+use crate::reply::StatsReply;
+use crate::request::CallOptions;
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{FromRequestParts, Query, RawPathParams, Request};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
+use axum::routing::any;
+use bytes::Bytes;
+use futures::FutureExt;
+use hopbine_proto::call::Freshness;
+use hopbine_proto::limits;
+use hopbine_proto::status::{Code, Problem};
+use std::fmt::Write;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tracing::{debug, error};
+
+/// Longest `X-Request-Id` that is taken over.
+const REQUEST_ID_BYTES_MAX: usize = 128;
+/// How long `/metrics` waits for the sizes of one graph.
+const STATS_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Bounds of the server: plain values with their units.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HttpConfig {
+    /// Requests answered at once; beyond it `overloaded`.
+    pub requests_max: usize,
+    /// Bytes of request bodies held at once; beyond it `overloaded`.
+    pub body_bytes_max: usize,
+    /// Open connections; further ones wait in the listener's queue.
+    pub connections_max: usize,
+    /// Time for a request's head, and how long a connection may be idle.
+    pub head_timeout: Duration,
+    /// Time for a request's body.
+    pub body_timeout: Duration,
+    /// How long the server keeps refusing with `shutting_down` before it stops to listen.
+    pub unready_for: Duration,
+    /// How long requests that were under way at the shutdown may take.
+    pub drain_timeout: Duration,
+}
+
+impl Default for HttpConfig {
+    fn default() -> Self {
+        Self {
+            requests_max: 256,
+            body_bytes_max: 1 << 30,
+            connections_max: 4_096,
+            head_timeout: Duration::from_secs(60),
+            body_timeout: Duration::from_secs(60),
+            unready_for: Duration::ZERO,
+            drain_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Everything that the routes share.
+pub struct Surface {
+    engine: Engine,
+    health: Arc<dyn Health>,
+    pub(super) config: HttpConfig,
+    pub(super) gate: Arc<Gate>,
+    metrics: Metrics,
+    request_seed: u64,
+    requests: AtomicU64,
+}
+
+impl Surface {
+    /// The surface of `engine`, ready when `health` says so.
+    pub fn new(engine: Engine, health: Arc<dyn Health>, config: HttpConfig) -> Arc<Self> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let process = u64::from(std::process::id()) << 32;
+        Arc::new(Self {
+            engine,
+            health,
+            gate: Gate::new(config.requests_max, config.body_bytes_max),
+            config,
+            metrics: Metrics::default(),
+            request_seed: now.as_nanos() as u64 ^ process,
+            requests: AtomicU64::new(0),
+        })
+    }
+
+    /// The client's `X-Request-Id`, or one of our own.
+    fn request_id(&self, headers: &HeaderMap) -> String {
+        let given = headers.get("x-request-id").and_then(|value| value.to_str().ok());
+        match given.filter(|id| (1..=REQUEST_ID_BYTES_MAX).contains(&id.len())) {
+            Some(id) => id.to_owned(),
+            None => {
+                let number = self.requests.fetch_add(1, Ordering::Relaxed);
+                format!("{:016x}-{number:x}", self.request_seed)
+            }
+        }
+    }
+}
+
+/// All routes, for a server of any kind.
+pub fn router(surface: Arc<Surface>) -> Router {
+    let mut router = Router::new();
+    for path in paths() {
+        let surface = surface.clone();
+        let answer = move |request| {
+            let surface = surface.clone();
+            async move { answer(&surface, Some(path), request).await }
+        };
+        router = router.route(path, any(answer));
+    }
+    router.fallback(move |request: Request| {
+        let surface = surface.clone();
+        async move { answer(&surface, None, request).await }
+    })
+}
+
+/// The place of the matched route in the table, once known.
+type Matched = Option<usize>;
+
+/// Answers one request, whatever happens.
+async fn answer(surface: &Surface, path: Option<&'static str>, request: Request) -> Response<Body> {
+    let started = Instant::now();
+    let (mut parts, body) = request.into_parts();
+    let request_id = surface.request_id(&parts.headers);
+    let mut matched = None;
+    let work = dispatch(surface, path, &mut parts, body, &request_id, &mut matched);
+    let outcome = AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|panic| {
+        let reason = panic.downcast_ref::<String>().map(String::as_str);
+        let reason = reason.or(panic.downcast_ref::<&str>().copied()).unwrap_or("unknown");
+        surface.metrics.panic();
+        error!(request_id, reason, "a request ended in a panic");
+        let hint = "the server's log holds the reason under this request_id";
+        Err(Problem::new(Code::Internal, "the server failed on this request").hint(hint).into())
+    });
+    let took = started.elapsed();
+    let (mut response, code) = match outcome {
+        Ok(response) => (response, "ok"),
+        Err(refused) => (problem::response(&refused, &request_id), refused.problem.code.as_str()),
+    };
+    surface.metrics.request(matched, code, took);
+    let trace = parts.headers.get("traceparent").and_then(|value| value.to_str().ok());
+    let (status, path) = (response.status().as_u16(), parts.uri.path());
+    debug!(request_id, trace, method = %parts.method, path, status, code, ?took, "answered");
+    finish(surface, &mut response, &request_id, took, parts.method == Method::HEAD);
+    response
+}
+
+/// Adds what every response carries.
+fn finish(
+    surface: &Surface,
+    response: &mut Response<Body>,
+    request_id: &str,
+    took: Duration,
+    head: bool,
+) {
+    let headers = response.headers_mut();
+    set(headers, HeaderName::from_static("x-request-id"), request_id);
+    let name = HeaderName::from_static("server-timing");
+    let stages = headers.get(&name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let total = format!("{stages}total;dur={:.3}", took.as_secs_f64() * 1e3);
+    set(headers, name, &total);
+    if surface.gate.is_closed() {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    if head {
+        let bytes = axum::body::HttpBody::size_hint(response.body()).exact().unwrap_or(0);
+        response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(bytes));
+        *response.body_mut() = Body::empty();
+    }
+}
+
+fn set(headers: &mut HeaderMap, name: HeaderName, value: &str) {
+    // Values are our own visible ASCII, or a client's that came in a header.
+    if let Ok(value) = HeaderValue::from_str(value) {
+        headers.insert(name, value);
+    }
+}
+
+async fn dispatch(
+    surface: &Surface,
+    path: Option<&'static str>,
+    parts: &mut Parts,
+    body: Body,
+    request_id: &str,
+    matched: &mut Matched,
+) -> Result<Response<Body>, Refused> {
+    let route = find(path, parts)?;
+    *matched = Some(route.0);
+    let route = route.1;
+    if !route.endpoint.is_api() {
+        return operations(surface, route, parts).await;
+    }
+    let mut pass = surface.gate.enter()?;
+    let (graph, id) = parameters(parts).await?;
+    let query = query(parts)?;
+    let body = receive(surface, route, parts, body, &mut pass).await?;
+    let headers = &parts.headers;
+    let call = Call { route, engine: &surface.engine, graph, id, query, headers, body };
+    call.check_query()?;
+    let reply = run(&call, &surface.metrics, request_id).await?;
+    Ok(respond(reply))
+}
+
+/// The route of a request, or 404 or 405.
+fn find(path: Option<&'static str>, parts: &Parts) -> Result<(usize, &'static Route), Refused> {
+    let Some(path) = path else {
+        let detail = format!("there is no endpoint {}", parts.uri.path());
+        let hint = "GET /openapi.json lists all endpoints of this version";
+        let problem = Problem::new(Code::InvalidRequest, detail).hint(hint);
+        return Err(Refused::with_status(problem, StatusCode::NOT_FOUND));
+    };
+    let wanted = if parts.method == Method::HEAD { "GET" } else { parts.method.as_str() };
+    of_path(path).find(|(_, route)| route.method == wanted).ok_or_else(|| {
+        let allow = allow(path);
+        let detail = format!("{path} has no method {}", parts.method);
+        let problem = Problem::new(Code::InvalidRequest, detail).hint(format!("it has {allow}"));
+        Refused { problem, status: Some(StatusCode::METHOD_NOT_ALLOWED), allow: Some(allow) }
+    })
+}
+
+/// `{graph}` and `{id}` of the path.
+async fn parameters(parts: &mut Parts) -> Result<(String, String), Problem> {
+    let (mut graph, mut id) = (String::new(), String::new());
+    let found = RawPathParams::from_request_parts(parts, &()).await;
+    let found = found.map_err(|_| Problem::new(Code::InvalidRequest, "the path is not UTF-8"))?;
+    for (name, value) in &found {
+        *(if name == "graph" { &mut graph } else { &mut id }) = value.to_owned();
+    }
+    Ok((graph, id))
+}
+
+fn query(parts: &Parts) -> Result<Vec<(String, String)>, Problem> {
+    if parts.uri.query().is_none() {
+        return Ok(Vec::new());
+    }
+    let parsed = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri);
+    parsed.map(|Query(query)| query).map_err(|error| {
+        Problem::new(Code::InvalidRequest, format!("the query string is malformed: {error}"))
+    })
+}
+
+async fn receive(
+    surface: &Surface,
+    route: &Route,
+    parts: &Parts,
+    body: Body,
+    pass: &mut Pass,
+) -> Result<Bytes, Refused> {
+    if route.body.is_none() {
+        return Ok(Bytes::new());
+    }
+    media(&parts.headers, route.endpoint == Endpoint::Upsert)?;
+    let most = match route.endpoint {
+        Endpoint::Upsert | Endpoint::Write => limits::WRITE_BYTES_MAX,
+        _ => limits::QUERY_BYTES_MAX,
+    };
+    Ok(collect(&parts.headers, body, most, surface.config.body_timeout, pass).await?)
+}
+
+async fn run(call: &Call<'_>, metrics: &Metrics, request_id: &str) -> Outcome {
+    match call.route.endpoint {
+        Endpoint::ListGraphs => graphs::list(call),
+        Endpoint::GetGraph => graphs::get(call),
+        Endpoint::PutGraph => graphs::put(call).await,
+        Endpoint::PatchGraph => graphs::patch(call).await,
+        Endpoint::DropGraph => graphs::drop_graph(call).await,
+        Endpoint::Stats => graphs::stats(call).await,
+        Endpoint::Relations => graphs::relations(call).await,
+        Endpoint::Entity => graphs::entity(call).await,
+        Endpoint::Upsert => facts::upsert(call).await,
+        Endpoint::Write => facts::write(call).await,
+        Endpoint::Get => facts::get(call).await,
+        Endpoint::Delete => facts::delete(call).await,
+        Endpoint::Scan => facts::scan(call).await,
+        Endpoint::Count => facts::count(call).await,
+        Endpoint::Search => retrieval::search(call, metrics).await,
+        Endpoint::Expand => retrieval::expand(call, metrics).await,
+        Endpoint::Rerank => retrieval::rerank(call).await,
+        Endpoint::GraphRag => retrieval::graph_rag(call, metrics).await,
+        Endpoint::GraphRagBatch => retrieval::batch(call, metrics, request_id).await,
+        Endpoint::Version
+        | Endpoint::Live
+        | Endpoint::Ready
+        | Endpoint::Metrics
+        | Endpoint::OpenApi => unreachable!("answered before the gate"),
+    }
+}
+
+fn respond(reply: Reply) -> Response<Body> {
+    let mut response = text(reply.status, "application/json", reply.body);
+    let headers = response.headers_mut();
+    if let Some(token) = &reply.token {
+        set(headers, HeaderName::from_static("consistency-token"), token);
+    }
+    if let Some(etag) = &reply.etag {
+        set(headers, header::ETAG, etag);
+    }
+    if let Some(timings) = &reply.timings {
+        let mut stages = String::with_capacity(128);
+        let _ =
+            write!(stages, "plan;dur={:.3}, seeds;dur={:.3}, ", timings.plan_ms, timings.seeds_ms);
+        for (hop, ms) in timings.hops_ms.iter().enumerate() {
+            let _ = write!(stages, "hop{};dur={ms:.3}, ", hop + 1);
+        }
+        let _ = write!(
+            stages,
+            "fetch;dur={:.3}, merge;dur={:.3}, ",
+            timings.fetch_ms, timings.merge_ms
+        );
+        set(headers, HeaderName::from_static("server-timing"), &stages);
+    }
+    response
+}
+
+fn text(status: StatusCode, kind: &'static str, body: impl Into<Body>) -> Response<Body> {
+    let mut response = Response::new(body.into());
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}
+
+/// Endpoints that answer at any load and during the shutdown.
+async fn operations(
+    surface: &Surface,
+    route: &'static Route,
+    parts: &Parts,
+) -> Result<Response<Body>, Refused> {
+    let plain = "text/plain; charset=utf-8";
+    Ok(match route.endpoint {
+        Endpoint::Version => {
+            let version = env!("CARGO_PKG_VERSION");
+            let body = format!("{{\"name\":\"hopbine\",\"version\":\"{version}\",\"api\":\"v1\"}}");
+            text(StatusCode::OK, "application/json", body)
+        }
+        Endpoint::Ready => {
+            let verbose = query(parts)?.iter().any(|(name, _)| name == "verbose");
+            let (ready, mut lines) = report(&surface.health.checks(), verbose);
+            let closed = surface.gate.is_closed();
+            if closed {
+                lines.insert_str(0, "[-]shutdown failed: the server is on its way out\n");
+            }
+            let fit = ready && !closed;
+            let status = if fit { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+            text(status, plain, lines)
+        }
+        Endpoint::Metrics => {
+            let graphs = sizes(surface).await;
+            let (requests, bytes) = (surface.gate.requests(), surface.gate.body_bytes());
+            let kind = "text/plain; version=0.0.4; charset=utf-8";
+            text(StatusCode::OK, kind, surface.metrics.text(requests, bytes, &graphs))
+        }
+        Endpoint::OpenApi => text(StatusCode::OK, "application/json", openapi::document()),
+        _ => text(StatusCode::OK, plain, "ok\n"),
+    })
+}
+
+/// Sizes of the graphs whose shards answer in time.
+async fn sizes(surface: &Surface) -> Vec<StatsReply> {
+    let options = CallOptions {
+        consistency: Freshness::Eventual,
+        timeout: STATS_TIMEOUT,
+        allow_partial: true,
+        ..CallOptions::default()
+    };
+    let mut sizes = Vec::new();
+    for graph in surface.engine.graphs() {
+        sizes.extend(surface.engine.stats(&graph.name, &options).await.ok());
+    }
+    sizes
+}
