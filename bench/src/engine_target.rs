@@ -46,7 +46,7 @@ impl EngineTarget {
             .engine
             .stats(&self.graph, &self.options)
             .await
-            .map_err(|problem| BenchError::Refused { call: "stats", problem })?;
+            .map_err(|problem| refused("stats", problem))?;
         let way = |segment: &hopbine_proto::call::SegmentStats| match segment.recall {
             Some(recall) => format!("{} (recall@64 {recall:.4})", segment.way),
             None => segment.way.clone(),
@@ -68,16 +68,21 @@ pub async fn load(
     config: GraphConfig,
     facts: &[Fact],
 ) -> Result<(), BenchError> {
-    let refused = |call| move |problem: Problem| BenchError::Refused { call, problem };
-    engine.create_graph(graph, config).await.map_err(refused("create graph"))?;
+    let created = engine.create_graph(graph, config).await;
+    created.map_err(|problem| refused("create graph", problem))?;
     let batches = facts.len().div_ceil(LOAD_BATCH);
     for (at, batch) in facts.chunks(LOAD_BATCH).enumerate() {
         let wait = if at + 1 == batches { Wait::Indexed } else { Wait::Committed };
         let options = WriteOptions { wait, timeout: LOAD_TIMEOUT, idempotency_key: None };
         let inputs = batch.iter().map(fact_input).collect::<Result<Vec<_>, _>>()?;
-        engine.upsert(graph, inputs, &options).await.map_err(refused("upsert"))?;
+        let written = engine.upsert(graph, inputs, &options).await;
+        written.map_err(|problem| refused("upsert", problem))?;
     }
     Ok(())
+}
+
+fn refused(call: &'static str, problem: Problem) -> BenchError {
+    BenchError::Refused { call, problem: Box::new(problem) }
 }
 
 fn fact_input(fact: &Fact) -> Result<FactInput, BenchError> {
@@ -115,7 +120,7 @@ fn path(hops: &[Relations]) -> Vec<HopRelations> {
 
 /// The whole answer, or an error when any of it is missing.
 fn whole(call: &'static str, reply: Result<RetrievalReply, Problem>) -> Result<Answer, BenchError> {
-    let reply = reply.map_err(|problem| BenchError::Refused { call, problem })?;
+    let reply = reply.map_err(|problem| refused(call, problem))?;
     if reply.partial || reply.next_page_token.is_some() {
         let detail = "the answer was cut, so its time means nothing".to_owned();
         return Err(BenchError::Failed { call, detail });

@@ -21,7 +21,7 @@ pub enum BenchError {
         /// Which call.
         call: &'static str,
         /// What it said.
-        problem: Problem,
+        problem: Box<Problem>,
     },
     /// Look at what is being measured: it could not be reached or understood.
     #[error("{call} failed: {detail}")]

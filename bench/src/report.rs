@@ -180,11 +180,14 @@ impl Line {
     }
 }
 
+/// One figure of a case.
+type Metric = fn(&CaseLine) -> Option<f64>;
+
 /// The spread of each metric of one case over its builds.
 pub fn spread(lines: &[&CaseLine]) -> Option<SpreadLine> {
     let first = lines.first()?;
     let mut over_builds = BTreeMap::new();
-    let metrics: [(&'static str, fn(&CaseLine) -> Option<f64>); 7] = [
+    let metrics: [(&'static str, Metric); 7] = [
         ("p50_ms", |line| Some(line.latency.p50_ms)),
         ("p95_ms", |line| Some(line.latency.p95_ms)),
         ("avg_ms", |line| Some(line.latency.avg_ms)),

@@ -25,7 +25,7 @@ pub fn generate(chains: u32, queries: u32, embed: Embed) -> Result<Workload, Wor
     }
     let persons = Mt19937::new(SEED ^ QUESTIONS)
         .sample(chains, queries)
-        .ok_or_else(|| WorkloadError::TooFewToSample { what: "chains", have: chains, queries })?;
+        .ok_or(WorkloadError::TooFewToSample { what: "chains", have: chains, queries })?;
     let queries = persons.into_iter().map(|person| question(chains, person, embed)).collect();
     Ok(Workload {
         name: "multihop",
