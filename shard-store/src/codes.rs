@@ -8,7 +8,7 @@
 //! Each row keeps how far its codes are from the truth (`error`), so that a scan knows how wrong an
 //! approximate distance can be at most, and stops reranking only when no row left could win.
 
-use crate::kernel::{ExactQuery, Kernels};
+use crate::kernel::{ExactQuery, Kernels, SignedCodes};
 use hopbine_proto::Metric;
 
 /// Codes of a row of `dim` components: whole cache lines.
@@ -82,7 +82,7 @@ fn rounded_up(value: f64) -> f32 {
 #[derive(Clone, Debug)]
 pub struct CodeQuery {
     metric: Metric,
-    codes: Vec<i8>,
+    codes: SignedCodes,
     scale: f64,
     error: f64,
     norm: f64,
@@ -95,8 +95,10 @@ impl CodeQuery {
         let scale = own_scale(metric, query, norm);
         let mut bytes = Vec::with_capacity(code_stride(query.len()));
         let terms = encode_row(metric, query, norm, scale, &mut bytes);
-        let codes: Vec<i8> = bytes.iter().map(|code| (i32::from(*code) - 128) as i8).collect();
-        let squares: i64 = codes.iter().map(|code| i64::from(*code) * i64::from(*code)).sum();
+        let mut codes = SignedCodes::zeros(bytes.len());
+        codes.set(&bytes);
+        let square = |code: &i8| i64::from(*code) * i64::from(*code);
+        let squares: i64 = codes.codes().iter().map(square).sum();
         let scale = f64::from(scale);
         Self {
             metric,
@@ -109,41 +111,75 @@ impl CodeQuery {
     }
 
     /// The signed codes, padded with 0 to whole cache lines.
-    pub fn codes(&self) -> &[i8] {
+    pub fn codes(&self) -> &SignedCodes {
         &self.codes
     }
 
-    /// Approximate score of a row from its integer dot product; smaller is nearer.
+    /// Approximate score of a row from its integer dot product; smaller is nearer. Cosine and
+    /// dot: minus the approximate product. L2: the approximate squared distance without the
+    /// query's own square.
     #[inline]
     pub fn score(&self, dot: i32, scale: f32, size: f32) -> f32 {
-        let dot = (f64::from(dot) * (self.scale * f64::from(scale))) as f32;
+        let dot = f64::from(dot) * (self.scale * f64::from(scale));
         match self.metric {
-            Metric::Cosine | Metric::Dot => -dot,
-            Metric::L2 => size - 2.0 * dot,
+            Metric::Cosine | Metric::Dot => -dot as f32,
+            Metric::L2 => (f64::from(size) - 2.0 * dot) as f32,
         }
     }
 
-    /// The largest score that a row with these terms can have while its exact distance is at most
-    /// `distance`. A row above it is certainly farther away.
-    #[inline]
-    pub fn score_bound(&self, distance: f64, error: f32, size: f32) -> f32 {
-        let (error, size) = (f64::from(error), f64::from(size));
-        let bound = match self.metric {
+    /// Which scores a row may have while its exact distance is at most `distance`.
+    pub fn bound(&self, distance: f64) -> ScoreBound {
+        let squares = self.coded_norm * self.coded_norm;
+        match self.metric {
             // |u.v - û.v̂| <= |u - û| |v| + |û| |v - v̂|, where |u| = |v| = 1.
-            Metric::Cosine => distance - 1.0 + error + (1.0 + error) * self.error + 2e-6,
+            Metric::Cosine => ScoreBound {
+                base: distance - 1.0 + self.error + 2e-6,
+                by_error: 1.0 + self.error,
+                by_size: 0.0,
+                root: None,
+            },
+            // |x.q - x̂.q̂| <= |x - x̂| |q| + |x̂| |q - q̂|, where |x̂| <= |x| + |x - x̂|.
             Metric::Dot => {
-                let slack = error * self.norm + (size + error) * self.error;
-                distance + slack + 1e-6 * (size + error) * self.coded_norm
+                let rounding = self.error + 1e-6 * self.coded_norm;
+                ScoreBound {
+                    base: distance,
+                    by_error: self.norm + rounding,
+                    by_size: rounding,
+                    root: None,
+                }
             }
             // | |x - q| - |x̂ - q̂| | <= |x - x̂| + |q - q̂|, and score = |x̂ - q̂|² - |q̂|².
-            Metric::L2 => {
-                let reach = distance.max(0.0).sqrt() + error + self.error;
-                let squares = self.coded_norm * self.coded_norm;
-                let rounding = 1e-6 * (size + squares + reach * reach);
-                reach * reach - squares + rounding
-            }
-        };
-        (bound as f32).next_up()
+            Metric::L2 => ScoreBound {
+                base: 1e-6 * squares - squares,
+                by_error: 0.0,
+                by_size: 1e-6,
+                root: Some(distance.max(0.0).sqrt() + self.error),
+            },
+        }
+    }
+}
+
+/// The largest score of a row whose exact distance is at most some distance.
+#[derive(Clone, Copy, Debug)]
+pub struct ScoreBound {
+    base: f64,
+    by_error: f64,
+    by_size: f64,
+    /// L2: the square root of that distance plus the query's error.
+    root: Option<f64>,
+}
+
+impl ScoreBound {
+    /// Whether a row with this score and these terms is certainly farther away.
+    #[inline]
+    pub fn excludes(&self, score: f32, error: f32, size: f32) -> bool {
+        let (error, size) = (f64::from(error), f64::from(size));
+        let mut bound = self.base + self.by_error * error + self.by_size * size;
+        if let Some(root) = self.root {
+            bound += (1.0 + 1e-6) * (root + error) * (root + error);
+        }
+        // Written so that an overflow on the way (infinity, NaN) excludes nothing.
+        f64::from(score) > bound + 1e-6 * bound.abs()
     }
 }
 

@@ -52,15 +52,15 @@ impl<E> RowFilter<'_, E> {
         Self { rows: RowSet::All, dead: None, dead_rows: 0, predicate: None }
     }
 
-    /// Whether `row` is not dead and passes the predicate; says nothing about `rows`.
-    pub fn admits(&self, row: u32) -> Result<bool, E> {
-        if self.dead.is_some_and(|dead| dead(row)) {
-            return Ok(false);
-        }
-        match self.predicate {
-            Some(test) => test(row),
-            None => Ok(true),
-        }
+    /// Whether `row` is dead.
+    #[inline]
+    pub fn is_dead(&self, row: u32) -> bool {
+        self.dead.is_some_and(|dead| dead(row))
+    }
+
+    /// Whether `row` passes the predicate.
+    pub fn passes(&self, row: u32) -> Result<bool, E> {
+        self.predicate.map_or(Ok(true), |test| test(row))
     }
 }
 

@@ -10,10 +10,12 @@
 //! Each section starts at a multiple of 64. Opening checks sizes, offsets and every number that is
 //! later used as a place; the contents' checksums are the segment file's business.
 
+use super::layout::GraphView;
 use super::members::Members;
 use super::meta::IndexMeta;
-use crate::codes::code_stride;
-use crate::kernel::cast;
+use super::walk::Scorer;
+use crate::codes::{CodeQuery, code_stride};
+use crate::kernel::{Kernels, cast};
 use hopbine_proto::disk::FileBytes;
 use hopbine_proto::limits::DIM_MAX;
 use std::ops::Range;
@@ -97,6 +99,9 @@ impl SegmentIndex {
         if !(meta.scale.is_finite() && meta.scale > 0.0 && meta.error_max >= 0.0) {
             return Err(damage("codes", "impossible scale"));
         }
+        if !sections.graph.is_empty() {
+            GraphView::check(&sections.graph, meta.nodes).map_err(|what| damage("graph", what))?;
+        }
         Members::open(&sections.members, meta.rows, meta.vectors, meta.nodes)
             .map_err(|what| damage("members", what))?;
         Ok(Self { meta, sections })
@@ -111,5 +116,111 @@ impl SegmentIndex {
     pub fn members(&self) -> Members<'_> {
         Members::read(&self.sections.members, self.meta.rows, self.meta.nodes)
             .expect("open checked this section")
+    }
+
+    /// The graph, if there is one.
+    pub fn graph(&self) -> Option<GraphView<'_>> {
+        let graph = &self.sections.graph;
+        (!graph.is_empty()).then(|| GraphView::read(graph).expect("open checked this section"))
+    }
+
+    /// Codes and terms of the nodes.
+    pub fn codes(&self) -> NodeCodes<'_> {
+        NodeCodes {
+            codes: &self.sections.codes,
+            terms: cast::f32s(&self.sections.terms).expect("open checked this section"),
+            stride: code_stride(self.meta.dim as usize),
+            scale: self.meta.scale,
+        }
+    }
+}
+
+/// Codes of distinct vectors with one scale, and their terms.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeCodes<'a> {
+    /// Rows of codes.
+    pub codes: &'a [u8],
+    /// Error and size of each node.
+    pub terms: &'a [f32],
+    /// Bytes of a row of codes.
+    pub stride: usize,
+    /// One step of the codes.
+    pub scale: f32,
+}
+
+impl<'a> NodeCodes<'a> {
+    /// Number of nodes.
+    pub fn len(&self) -> u32 {
+        (self.terms.len() / 2) as u32
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.terms.is_empty()
+    }
+
+    /// Codes of one node.
+    pub fn row(&self, node: u32) -> &'a [u8] {
+        &self.codes[node as usize * self.stride..][..self.stride]
+    }
+
+    /// How far the codes are off, at most.
+    #[inline]
+    pub fn error(&self, node: u32) -> f32 {
+        self.terms[2 * node as usize]
+    }
+
+    /// See `RowTerms::size`.
+    #[inline]
+    pub fn size(&self, node: u32) -> f32 {
+        self.terms[2 * node as usize + 1]
+    }
+
+    /// Scores every node in order, some cache-resident number at a time.
+    pub fn score_all(
+        &self,
+        kernels: &Kernels,
+        query: &CodeQuery,
+        dots: &mut Vec<i32>,
+        scores: &mut Vec<f32>,
+    ) {
+        scores.clear();
+        scores.reserve(self.len() as usize);
+        for (block, codes) in self.codes.chunks(BLOCK * self.stride).enumerate() {
+            dots.clear();
+            dots.resize(codes.len() / self.stride, 0);
+            kernels.code_dots(query.codes(), codes, dots);
+            let sizes = self.terms[2 * BLOCK * block..].iter().skip(1).step_by(2);
+            let scored = dots.iter().zip(sizes);
+            scores.extend(scored.map(|(dot, size)| query.score(*dot, self.scale, *size)));
+        }
+    }
+}
+
+/// Rows scored at once by a scan: their dot products stay in the first cache.
+const BLOCK: usize = 1024;
+
+/// Scores nodes against a query, and counts them.
+pub(super) struct QueryScorer<'a> {
+    pub codes: NodeCodes<'a>,
+    pub query: &'a CodeQuery,
+    pub kernels: &'a Kernels,
+    pub dots: &'a mut Vec<i32>,
+    pub scored: u64,
+}
+
+impl Scorer for QueryScorer<'_> {
+    fn score(&mut self, nodes: &[u32], scores: &mut Vec<f32>) {
+        self.scored += nodes.len() as u64;
+        self.dots.clear();
+        self.dots.resize(nodes.len(), 0);
+        self.kernels.code_dots_at(self.query.codes(), self.codes.codes, nodes, self.dots);
+        scores.clear();
+        let scored = nodes.iter().zip(self.dots.iter());
+        scores.extend(
+            scored.map(|(node, dot)| {
+                self.query.score(*dot, self.codes.scale, self.codes.size(*node))
+            }),
+        );
     }
 }

@@ -46,6 +46,8 @@ pub struct IndexMeta {
     pub scale: f32,
     /// Largest error of a row's codes.
     pub error_max: f32,
+    /// Largest size term of a row, see `RowTerms`.
+    pub size_max: f32,
     /// Chosen at seal: the cheapest way that reached the recall target.
     pub way: Way,
     /// Measured recall@64 of that way; `None` when nothing had to be measured.

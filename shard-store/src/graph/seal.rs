@@ -1,11 +1,26 @@
 //! Vectors in, index out.
 
-use super::ask::VectorSource;
+use super::ask::{VectorRow, VectorSource};
+use super::build::{BuildInput, GraphBuilder, NativeBuilder, level_of};
+use super::hnsw_crate::HnswCrateBuilder;
+use super::index::NodeCodes;
+use super::layout::GraphView;
+use super::measure::Measured;
 use super::members::Groups;
 use super::meta::{IndexMeta, Way};
-use crate::codes::{encode_row, own_scale};
-use hopbine_proto::graph::IndexConfig;
+use super::reach::repair;
+use crate::codes::{Query, code_stride, encode_row, factor, scale_for};
+use hopbine_proto::graph::{BuilderKind, IndexConfig};
 use hopbine_proto::{FactKey, Metric};
+
+/// Distinct vectors from which on a graph is built: below, a scan costs less than a walk.
+pub const GRAPH_NODES_MIN: u32 = 8 * 1024;
+/// Links that a graph's 32-bit offsets surely hold, and nodes that a beam's entries hold.
+const GRAPH_LINKS_MAX: u64 = 1 << 31;
+/// Components looked at to find the scale of the codes.
+const SCALE_SAMPLES: usize = 1 << 20;
+/// Share of components that must fit the codes; the rest is clamped.
+const SCALE_SHARE: f64 = 0.9999;
 
 /// What an index is made of.
 pub struct SealInput<'a, V: ?Sized> {
@@ -42,32 +57,121 @@ pub struct Sealed {
 /// Deterministic: equal input gives equal bytes. Fails only with what `vectors` fails with.
 pub fn seal<V: VectorSource + ?Sized>(input: &SealInput<'_, V>) -> Result<Sealed, V::Error> {
     let groups = Groups::of(input.rows, input.vectors)?;
-    let mut scale = f32::MIN_POSITIVE;
-    for rows in &groups.nodes {
-        if let Some(vector) = input.vectors.vector(rows[0])? {
-            scale = scale.max(own_scale(input.metric, vector.values, vector.norm));
-        }
-    }
-    let (mut codes, mut terms, mut error_max) = (Vec::new(), Vec::new(), 0.0f32);
-    for rows in &groups.nodes {
-        let Some(vector) = input.vectors.vector(rows[0])? else { continue };
-        let row = encode_row(input.metric, vector.values, vector.norm, scale, &mut codes);
-        terms.extend(row.error.to_le_bytes());
-        terms.extend(row.size.to_le_bytes());
-        error_max = error_max.max(row.error);
-    }
-    let meta = IndexMeta {
+    let first_rows: Vec<u32> = groups.nodes.iter().map(|rows| rows[0]).collect();
+    let nodes = Nodes { input, first_rows };
+    let scale = nodes.scale()?;
+    let (codes, terms) = nodes.encode(scale)?;
+    let max = |at: usize| terms.iter().skip(at).step_by(2).copied().fold(0.0, f32::max);
+    let mut meta = IndexMeta {
         dim: input.dim as u32,
         metric: input.metric,
         rows: input.rows,
         vectors: groups.vectors,
-        nodes: groups.nodes.len() as u32,
+        nodes: nodes.first_rows.len() as u32,
         scale,
-        error_max,
+        error_max: max(0),
+        size_max: max(1),
         way: Way::Scan,
         recall64: None,
         recall10: None,
         alarm: None,
     };
-    Ok(Sealed { codes, terms, members: groups.to_bytes(), graph: Vec::new(), meta })
+    let mut graph = Vec::new();
+    if meta.nodes >= GRAPH_NODES_MIN {
+        let stride = code_stride(input.dim);
+        let codes = NodeCodes { codes: &codes, terms: &terms, stride, scale };
+        match nodes.build(codes) {
+            Ok(bytes) => {
+                nodes.measure(codes, &bytes, &mut meta)?;
+                graph = bytes;
+            }
+            Err(reason) => meta.alarm = Some(reason),
+        }
+    }
+    let terms = terms.iter().flat_map(|term| term.to_le_bytes()).collect();
+    Ok(Sealed { codes, terms, members: groups.to_bytes(), graph, meta })
+}
+
+/// The distinct vectors of an input, each by its first row.
+struct Nodes<'a, V: ?Sized> {
+    input: &'a SealInput<'a, V>,
+    first_rows: Vec<u32>,
+}
+
+impl<V: VectorSource + ?Sized> Nodes<'_, V> {
+    fn vector(&self, node: u32) -> Result<VectorRow<'_>, V::Error> {
+        let vector = self.input.vectors.vector(self.first_rows[node as usize])?;
+        Ok(vector.expect("a node's row had a vector when it was grouped"))
+    }
+
+    /// The step of the codes, from evenly spread rows.
+    fn scale(&self) -> Result<f32, V::Error> {
+        let step = (self.first_rows.len() * self.input.dim).div_ceil(SCALE_SAMPLES).max(1);
+        let mut sizes: Vec<f64> = Vec::new();
+        for node in (0..self.first_rows.len() as u32).step_by(step) {
+            let vector = self.vector(node)?;
+            let factor = factor(self.input.metric, vector.norm);
+            sizes.extend(vector.values.iter().map(|value| f64::from(value.abs()) * factor));
+        }
+        let Some(last) = sizes.len().checked_sub(1) else { return Ok(1.0) };
+        let place = (last as f64 * SCALE_SHARE).ceil() as usize;
+        let (_, most, above) = sizes.select_nth_unstable_by(place, f64::total_cmp);
+        // Where nearly all components are zero the few others decide.
+        let most = if *most > 0.0 { *most } else { above.iter().copied().fold(0.0, f64::max) };
+        Ok(scale_for(most))
+    }
+
+    fn encode(&self, scale: f32) -> Result<(Vec<u8>, Vec<f32>), V::Error> {
+        let count = self.first_rows.len();
+        let mut codes = Vec::with_capacity(count * code_stride(self.input.dim));
+        let mut terms = Vec::with_capacity(2 * count);
+        for node in 0..count as u32 {
+            let vector = self.vector(node)?;
+            let metric = self.input.metric;
+            let row = encode_row(metric, vector.values, vector.norm, scale, &mut codes);
+            terms.extend([row.error, row.size]);
+        }
+        Ok((codes, terms))
+    }
+
+    fn build(&self, codes: NodeCodes<'_>) -> Result<Vec<u8>, String> {
+        let config = self.input.config;
+        let links = u64::from(codes.len()) * (u64::from(config.m) * 2 + 8);
+        if links >= GRAPH_LINKS_MAX {
+            return Err("too many vectors for one graph: served by scan".to_owned());
+        }
+        let level = |row: &u32| level_of((self.input.key)(*row), config.build_seed, config.m);
+        let levels: Vec<u8> = self.first_rows.iter().map(level).collect();
+        let input = BuildInput { codes, metric: self.input.metric, config, levels: &levels };
+        let builder: &dyn GraphBuilder = match config.builder {
+            BuilderKind::Native => &NativeBuilder,
+            BuilderKind::HnswRs => &HnswCrateBuilder,
+        };
+        let mut links = builder.build(&input)?;
+        repair(&mut links, &input);
+        Ok(links.to_bytes())
+    }
+
+    fn measure(
+        &self,
+        codes: NodeCodes<'_>,
+        graph: &[u8],
+        meta: &mut IndexMeta,
+    ) -> Result<(), V::Error> {
+        let graph = crate::graph::Section::copied_from(graph);
+        let graph = GraphView::read(&graph).expect("the graph was laid out just now");
+        let terms_max = (meta.error_max, meta.size_max);
+        let measured = Measured { codes, terms_max, graph, config: self.input.config };
+        let query = |node| Ok(Query::new(self.input.metric, self.vector(node)?.values));
+        let exact = |query: &Query, node| {
+            let vector = self.vector(node)?;
+            Ok(query.distance(vector.values, vector.norm))
+        };
+        let choice = measured.choose(&query, &exact)?;
+        meta.way = choice.way;
+        meta.recall64 = Some(choice.recall64);
+        meta.recall10 = Some(choice.recall10);
+        meta.alarm = choice.alarm;
+        Ok(())
+    }
 }

@@ -3,7 +3,7 @@
 //! Exact sums keep the 16 lanes in four registers of four f64. Code sums use `vpmaddubsw` on the
 //! codes' absolute values: two products of at most 128 * 127 stay below 2^15, so nothing saturates.
 
-use super::table::Kernels;
+use super::table::{Kernels, SignedCodes};
 use std::arch::x86_64::*;
 
 /// The set, if this processor has all of its instructions.
@@ -31,21 +31,20 @@ fn squared_norm(row: &[f32]) -> f64 {
     unsafe { squared_norm_avx2(row) }
 }
 
-fn code_dots(query: &[i8], codes: &[u8], out: &mut [i32]) {
-    let stride = query.len();
+fn code_dots(query: &SignedCodes, codes: &[u8], out: &mut [i32]) {
+    let (query, stride) = (query.codes(), query.stride());
     for (row, out) in codes.chunks_exact(stride).zip(out) {
         // SAFETY: see `dot` for the instructions; `row` is as long as `query`.
         *out = unsafe { code_dot(query, row) };
     }
 }
 
-fn code_dots_at(query: &[i8], codes: &[u8], rows: &[u32], out: &mut [i32]) {
-    let stride = query.len();
+fn code_dots_at(query: &SignedCodes, codes: &[u8], rows: &[u32], out: &mut [i32]) {
+    let (query, stride) = (query.codes(), query.stride());
     for (i, out) in out.iter_mut().enumerate() {
         if let Some(next) = rows.get(i + 4) {
-            for line in (0..stride).step_by(64) {
-                super::table::prefetch(codes, *next as usize * stride + line);
-            }
+            let start = *next as usize * stride;
+            codes[start..start + stride].chunks(64).for_each(|line| super::prefetch(&line[0]));
         }
         let start = rows[i] as usize * stride;
         // SAFETY: see `dot` for the instructions; the row is as long as `query`.

@@ -3,7 +3,7 @@
 //! Exact sums keep the 16 lanes in two registers of eight f64. Code sums use `vpdpbusd`, which
 //! multiplies unsigned by signed bytes: the codes' offset of 128 is taken off at the end.
 
-use super::table::Kernels;
+use super::table::{Kernels, SignedCodes};
 use std::arch::x86_64::*;
 
 /// The set, if this processor has all of its instructions.
@@ -34,13 +34,12 @@ fn squared_norm(row: &[f32]) -> f64 {
     unsafe { squared_norm_avx512(row) }
 }
 
-fn code_dots(query: &[i8], codes: &[u8], out: &mut [i32]) {
-    // SAFETY: see `dot` for the instructions; `Kernels::code_dots` checked that `query` is a
-    // multiple of 64 long and that `codes` holds `out.len()` rows of that length.
+fn code_dots(query: &SignedCodes, codes: &[u8], out: &mut [i32]) {
+    // SAFETY: see `dot` for the instructions; `Kernels::code_dots` checked that `codes` holds `out.len()` rows of that length.
     unsafe { code_dots_avx512(query, codes, out) }
 }
 
-fn code_dots_at(query: &[i8], codes: &[u8], rows: &[u32], out: &mut [i32]) {
+fn code_dots_at(query: &SignedCodes, codes: &[u8], rows: &[u32], out: &mut [i32]) {
     // SAFETY: see `dot` for the instructions; `Kernels::code_dots_at` checked every row.
     unsafe { code_dots_at_avx512(query, codes, rows, out) }
 }
@@ -121,16 +120,13 @@ fn reduce(low: __m512d, high: __m512d) -> f64 {
     _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)))
 }
 
-/// 128 times the sum of the query: what the codes' offset adds to every dot product.
-fn offset_of(query: &[i8]) -> i32 {
-    128 * query.iter().map(|value| i32::from(*value)).sum::<i32>()
-}
-
 /// # Safety
 /// Needs AVX-512 F and VNNI; `codes` holds `out.len()` rows as long as `query`.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-unsafe fn code_dots_avx512(query: &[i8], codes: &[u8], out: &mut [i32]) {
-    let (stride, offset, base) = (query.len(), offset_of(query), codes.as_ptr());
+unsafe fn code_dots_avx512(query: &SignedCodes, codes: &[u8], out: &mut [i32]) {
+    // What the codes' offset of 128 adds to every sum.
+    let offset = 128 * query.sum();
+    let (query, stride, base) = (query.codes(), query.stride(), codes.as_ptr());
     let rows = out.len();
     let mut row = 0;
     while row + 4 <= rows {
@@ -141,8 +137,7 @@ unsafe fn code_dots_avx512(query: &[i8], codes: &[u8], out: &mut [i32]) {
         // SAFETY: rows `row..row + 4` lie inside `codes`, `out[row..row + 4]` inside `out`.
         unsafe {
             let start = base.add(row * stride);
-            let places =
-                [start, start.add(stride), start.add(2 * stride), start.add(3 * stride)];
+            let places = [start, start.add(stride), start.add(2 * stride), start.add(3 * stride)];
             let sums = _mm_sub_epi32(dot4(query, places), _mm_set1_epi32(offset));
             _mm_storeu_si128(out.as_mut_ptr().add(row).cast(), sums);
         }
@@ -158,8 +153,10 @@ unsafe fn code_dots_avx512(query: &[i8], codes: &[u8], out: &mut [i32]) {
 /// # Safety
 /// Needs AVX-512 F and VNNI; every one of `rows` lies inside `codes`.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-unsafe fn code_dots_at_avx512(query: &[i8], codes: &[u8], rows: &[u32], out: &mut [i32]) {
-    let (stride, offset, base) = (query.len(), offset_of(query), codes.as_ptr());
+unsafe fn code_dots_at_avx512(query: &SignedCodes, codes: &[u8], rows: &[u32], out: &mut [i32]) {
+    // What the codes' offset of 128 adds to every sum.
+    let offset = 128 * query.sum();
+    let (query, stride, base) = (query.codes(), query.stride(), codes.as_ptr());
     // SAFETY: the caller checked that every row lies inside `codes`.
     let place = |row: u32| unsafe { base.add(row as usize * stride) };
     for next in rows.iter().take(8) {
@@ -213,8 +210,7 @@ unsafe fn dot4(query: &[i8], rows: [*const u8; 4]) -> __m128i {
     let ab = _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
     let cd = _mm512_add_epi32(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
     let all = _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
-    let half =
-        _mm256_add_epi32(_mm512_castsi512_si256(all), _mm512_extracti64x4_epi64::<1>(all));
+    let half = _mm256_add_epi32(_mm512_castsi512_si256(all), _mm512_extracti64x4_epi64::<1>(all));
     _mm_add_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256::<1>(half))
 }
 

@@ -16,4 +16,4 @@ mod scalar;
 pub mod table;
 
 pub use exact::{ExactQuery, norm};
-pub use table::{Kernels, prefetch};
+pub use table::{Kernels, SignedCodes, prefetch};

@@ -1,7 +1,7 @@
 //! The plain kernels: what every other kernel must equal bit by bit.
 
 use super::exact::LANES;
-use super::table::Kernels;
+use super::table::{Kernels, SignedCodes};
 
 pub(super) const KERNELS: Kernels =
     Kernels { name: "scalar", dot, squared_difference, squared_norm, code_dots, code_dots_at };
@@ -43,17 +43,17 @@ fn reduce(mut lanes: [f64; LANES]) -> f64 {
     lanes[0]
 }
 
-fn code_dots(query: &[i8], codes: &[u8], out: &mut [i32]) {
-    for (row, out) in codes.chunks_exact(query.len()).zip(out) {
-        *out = code_dot(query, row);
+fn code_dots(query: &SignedCodes, codes: &[u8], out: &mut [i32]) {
+    for (row, out) in codes.chunks_exact(query.stride()).zip(out) {
+        *out = code_dot(query.codes(), row);
     }
 }
 
-fn code_dots_at(query: &[i8], codes: &[u8], rows: &[u32], out: &mut [i32]) {
-    let stride = query.len();
+fn code_dots_at(query: &SignedCodes, codes: &[u8], rows: &[u32], out: &mut [i32]) {
+    let stride = query.stride();
     for (row, out) in rows.iter().zip(out) {
         let start = *row as usize * stride;
-        *out = code_dot(query, &codes[start..start + stride]);
+        *out = code_dot(query.codes(), &codes[start..start + stride]);
     }
 }
 

@@ -12,8 +12,8 @@ pub struct Kernels {
     pub(super) dot: fn(&[f64], &[f32]) -> f64,
     pub(super) squared_difference: fn(&[f64], &[f32]) -> f64,
     pub(super) squared_norm: fn(&[f32]) -> f64,
-    pub(super) code_dots: fn(&[i8], &[u8], &mut [i32]),
-    pub(super) code_dots_at: fn(&[i8], &[u8], &[u32], &mut [i32]),
+    pub(super) code_dots: fn(&SignedCodes, &[u8], &mut [i32]),
+    pub(super) code_dots_at: fn(&SignedCodes, &[u8], &[u32], &mut [i32]),
 }
 
 impl Kernels {
@@ -53,28 +53,61 @@ impl Kernels {
     }
 
     /// For each of the rows that lie one after the other in `codes`, the sum of
-    /// `query * (code - 128)`. A row is as long as `query`, a multiple of 64; `query` must not
-    /// hold -128. Exact: at most 4,096 products below 2^14 each.
-    pub fn code_dots(&self, query: &[i8], codes: &[u8], out: &mut [i32]) {
-        check_codes(query);
-        assert_eq!(codes.len(), out.len() * query.len(), "codes are not whole rows");
+    /// `query * (code - 128)`. Exact: at most 4,096 products below 2^15 each.
+    pub fn code_dots(&self, query: &SignedCodes, codes: &[u8], out: &mut [i32]) {
+        assert_eq!(codes.len(), out.len() * query.stride(), "codes are not whole rows");
         (self.code_dots)(query, codes, out);
     }
 
     /// The same for the given rows of `codes`, in any order. Panics when a row is out of bounds.
-    pub fn code_dots_at(&self, query: &[i8], codes: &[u8], rows: &[u32], out: &mut [i32]) {
-        check_codes(query);
+    pub fn code_dots_at(&self, query: &SignedCodes, codes: &[u8], rows: &[u32], out: &mut [i32]) {
         assert_eq!(rows.len(), out.len(), "one result per row");
-        let count = codes.len() / query.len();
+        let count = codes.len() / query.stride();
         assert!(rows.iter().all(|row| (*row as usize) < count), "row out of bounds");
         (self.code_dots_at)(query, codes, rows, out);
     }
 }
 
-/// Code rows are whole cache lines of at most 4,096 codes, so that sums fit an i32.
-fn check_codes(query: &[i8]) {
-    let len = query.len();
-    assert!(len > 0 && len.is_multiple_of(64) && len <= 4096, "a code row of {len} bytes");
+/// The signed side of a code dot product: whole cache lines of -127..=127.
+#[derive(Clone, Debug)]
+pub struct SignedCodes {
+    codes: Vec<i8>,
+    sum: i32,
+}
+
+impl SignedCodes {
+    /// Codes 0 for rows of `stride` bytes: a multiple of 64, at most 4,096, so that sums fit.
+    pub fn zeros(stride: usize) -> Self {
+        let fits = stride > 0 && stride.is_multiple_of(64) && stride <= 4096;
+        assert!(fits, "a code row of {stride} bytes");
+        Self { codes: vec![0; stride], sum: 0 }
+    }
+
+    /// Takes the signed values of a row of codes, none of which is 0 (that would be -128).
+    pub fn set(&mut self, row: &[u8]) {
+        assert_eq!(row.len(), self.codes.len(), "a row of another stride");
+        let mut sum = 0;
+        for (signed, code) in self.codes.iter_mut().zip(row) {
+            *signed = (*code ^ 128) as i8;
+            sum += i32::from(*code);
+        }
+        self.sum = sum - 128 * row.len() as i32;
+    }
+
+    /// The codes.
+    pub fn codes(&self) -> &[i8] {
+        &self.codes
+    }
+
+    /// Bytes of a row.
+    pub fn stride(&self) -> usize {
+        self.codes.len()
+    }
+
+    /// Sum of the codes.
+    pub fn sum(&self) -> i32 {
+        self.sum
+    }
 }
 
 impl std::fmt::Debug for Kernels {
@@ -83,15 +116,129 @@ impl std::fmt::Debug for Kernels {
     }
 }
 
-/// Asks the processor to load the cache line at `offset` of `bytes`; no effect on the result.
+/// Asks the processor to load the cache line of `place`; no effect on any result.
 #[inline]
-pub fn prefetch(bytes: &[u8], offset: usize) {
+pub fn prefetch<T>(place: &T) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a prefetch never faults, whatever the address; SSE is part of x86_64.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(bytes.as_ptr().wrapping_add(offset).cast()) }
+        // SAFETY: a prefetch of any address is harmless; SSE is part of x86_64.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(place).cast()) }
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = (bytes, offset);
+    let _ = place;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::exact::norm;
+    use hopbine_proto::Metric;
+    use proptest::prelude::*;
+
+    fn any_value() -> impl Strategy<Value = f32> {
+        prop_oneof![
+            4 => -1.0f32..1.0,
+            1 => any::<f32>().prop_filter("finite", |value| value.is_finite()),
+            1 => prop_oneof![
+                Just(0.0), Just(-0.0), Just(f32::MIN_POSITIVE / 3.0), Just(f32::MAX),
+                Just(f32::MIN), Just(-1e-45),
+            ],
+        ]
+    }
+
+    fn pair() -> impl Strategy<Value = (Vec<f32>, Vec<f32>)> {
+        let dim = prop_oneof![4 => 1usize..70, 1 => 70usize..600, 1 => Just(4096), 1 => Just(4095)];
+        dim.prop_flat_map(|dim| {
+            (prop::collection::vec(any_value(), dim), prop::collection::vec(any_value(), dim))
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(128))]
+        #[test]
+        fn all_kernels_give_the_same_exact_bits((a, b) in pair()) {
+            let query = ExactQuery::new(&a);
+            let plain = &scalar::KERNELS;
+            for kernels in Kernels::all_available() {
+                for metric in [Metric::Cosine, Metric::L2, Metric::Dot] {
+                    let distance = query.distance(&kernels, metric, &b, norm(&b));
+                    let expected = query.distance(plain, metric, &b, norm(&b));
+                    prop_assert_eq!(distance.to_bits(), expected.to_bits(), "{}", kernels.name);
+                    prop_assert!(distance.is_finite());
+                }
+                let bits = kernels.squared_norm(&b).to_bits();
+                prop_assert_eq!(bits, plain.squared_norm(&b).to_bits());
+            }
+        }
+
+        #[test]
+        fn all_kernels_give_the_same_code_dots(
+            lines in 1usize..=64,
+            rows in 1usize..13,
+            seed in any::<u64>(),
+        ) {
+            let stride = 64 * lines;
+            let mut state = seed | 1;
+            let mut code = || {
+                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                match state >> 60 {
+                    0 => 1,
+                    1 => 255,
+                    _ => ((state >> 40) as u8).max(1),
+                }
+            };
+            let row: Vec<u8> = (0..stride).map(|_| code()).collect();
+            let codes: Vec<u8> = (0..stride * rows).map(|_| code()).collect();
+            let mut query = SignedCodes::zeros(stride);
+            query.set(&row);
+            let order: Vec<u32> = (0..rows as u32).rev().chain(0..rows as u32).collect();
+            let plain = |at: usize| -> i64 {
+                let other = &codes[at * stride..(at + 1) * stride];
+                let signed = |code: u8| i64::from(code) - 128;
+                row.iter().zip(other).map(|(a, b)| signed(*a) * signed(*b)).sum()
+            };
+            for kernels in Kernels::all_available() {
+                let mut dots = vec![0; rows];
+                kernels.code_dots(&query, &codes, &mut dots);
+                for (at, dot) in dots.iter().enumerate() {
+                    prop_assert_eq!(i64::from(*dot), plain(at), "{}", kernels.name);
+                }
+                let mut dots = vec![0; order.len()];
+                kernels.code_dots_at(&query, &codes, &order, &mut dots);
+                for (at, dot) in order.iter().zip(dots) {
+                    prop_assert_eq!(i64::from(dot), plain(*at as usize), "{}", kernels.name);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_exact_distance_is_the_documented_sum() {
+        // 17 components: the last one is added in lane 0 again.
+        let a: Vec<f32> = (0..17).map(|i| i as f32 + 0.5).collect();
+        let b: Vec<f32> = (0..17).map(|i| 1.0 / (i as f32 + 3.0)).collect();
+        let product = |i: usize| f64::from(a[i]) * f64::from(b[i]);
+        let mut lanes: Vec<f64> = (0..16).map(product).collect();
+        lanes[0] += product(16);
+        for half in [8, 4, 2, 1] {
+            for lane in 0..half {
+                lanes[lane] += lanes[lane + half];
+            }
+        }
+        let query = ExactQuery::new(&a);
+        for kernels in Kernels::all_available() {
+            let distance = query.distance(&kernels, Metric::Dot, &b, norm(&b));
+            assert_eq!(distance.to_bits(), (-lanes[0]).to_bits(), "{}", kernels.name);
+        }
+    }
+
+    #[test]
+    fn a_zero_vector_is_at_cosine_distance_one_and_nan_comes_last() {
+        let kernels = Kernels::chosen();
+        let query = ExactQuery::new(&[1.0, 2.0]);
+        assert_eq!(query.distance(kernels, Metric::Cosine, &[0.0, 0.0], 0.0), 1.0);
+        let nan = query.distance(kernels, Metric::Dot, &[f32::NAN, 0.0], f64::NAN);
+        assert!(nan.total_cmp(&f64::INFINITY).is_gt());
+    }
 }

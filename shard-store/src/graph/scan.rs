@@ -1,0 +1,145 @@
+//! Scanning scores: every row that could be among the best is reranked, so the answer is exact.
+//!
+//! The nearest few by score are reranked first; that gives a k-th exact distance, and a row whose
+//! score says that it is certainly farther away than that needs no rerank. Dear tests (payload
+//! conditions) are thus asked in order of promise.
+
+use super::scratch::ordered;
+use crate::codes::{CodeQuery, ScoreBound};
+
+/// Candidates of one scan: their scores, and how wrong each score can be.
+pub(super) struct Scored<'a> {
+    /// One per candidate; smaller is nearer.
+    pub scores: &'a [f32],
+    /// `(error, size)` of a candidate, see `RowTerms`.
+    pub terms: &'a dyn Fn(u32) -> (f32, f32),
+    /// Not below any candidate's error and size.
+    pub terms_max: (f32, f32),
+    /// What they were scored with.
+    pub query: &'a CodeQuery,
+}
+
+impl Scored<'_> {
+    /// Calls `visit` with every candidate that could still matter, the `first` most promising
+    /// ones in order. `visit` returns the exact distance beyond which nothing matters any more,
+    /// once there is one.
+    pub fn each_promising<E>(
+        &self,
+        first: usize,
+        batch: &mut Vec<u64>,
+        visit: &mut dyn FnMut(u32) -> Result<Option<f64>, E>,
+    ) -> Result<(), E> {
+        let mut limit = Limit { scored: self, distance: None, bound: self.query.bound(0.0) };
+        let (mut after, mut count) = (None, first.max(1));
+        loop {
+            smallest(self.scores, after, count, batch);
+            for key in batch.iter() {
+                let candidate = *key as u32;
+                if !limit.excludes(candidate) {
+                    limit.set(visit(candidate)?);
+                }
+            }
+            if batch.len() < count {
+                return Ok(());
+            }
+            after = batch.last().copied();
+            if limit.distance.is_some() {
+                break;
+            }
+            count *= 4;
+        }
+        for (candidate, score) in self.scores.iter().enumerate() {
+            if limit.excludes_all(*score) {
+                continue;
+            }
+            let candidate = candidate as u32;
+            if after < Some(key(*score, candidate)) && !limit.excludes(candidate) {
+                limit.set(visit(candidate)?);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The distance beyond which nothing matters, turned into scores.
+struct Limit<'a> {
+    scored: &'a Scored<'a>,
+    distance: Option<f64>,
+    bound: ScoreBound,
+}
+
+impl Limit<'_> {
+    fn set(&mut self, distance: Option<f64>) {
+        if self.distance != distance {
+            self.distance = distance;
+            self.bound = self.scored.query.bound(distance.unwrap_or(0.0));
+        }
+    }
+
+    /// Whether `candidate` is certainly farther away.
+    fn excludes(&self, candidate: u32) -> bool {
+        let (error, size) = (self.scored.terms)(candidate);
+        let score = self.scored.scores[candidate as usize];
+        self.distance.is_some() && self.bound.excludes(score, error, size)
+    }
+
+    /// Whether any candidate of this score is certainly farther away.
+    #[inline]
+    fn excludes_all(&self, score: f32) -> bool {
+        let (error, size) = self.scored.terms_max;
+        self.distance.is_some() && self.bound.excludes(score, error, size)
+    }
+}
+
+/// Orders candidates by `(score, number)`.
+#[inline]
+fn key(score: f32, candidate: u32) -> u64 {
+    u64::from(ordered(score)) << 32 | u64::from(candidate)
+}
+
+/// The `count` smallest candidates behind `after`, in order.
+fn smallest(scores: &[f32], after: Option<u64>, count: usize, batch: &mut Vec<u64>) {
+    batch.clear();
+    let room = 2 * count.max(512);
+    let mut worst = u64::MAX;
+    for (candidate, score) in scores.iter().enumerate() {
+        let key = key(*score, candidate as u32);
+        if key > worst || after.is_some_and(|after| key <= after) {
+            continue;
+        }
+        batch.push(key);
+        if batch.len() == room {
+            batch.select_nth_unstable(count - 1);
+            batch.truncate(count);
+            worst = batch[count - 1];
+        }
+    }
+    batch.sort_unstable();
+    batch.truncate(count);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_smallest_are_those_that_sorting_puts_first(
+            scores in prop::collection::vec(-3i8..3, 0..3000),
+            count in 1usize..700,
+            skip in 0usize..50,
+        ) {
+            let scores: Vec<f32> = scores.into_iter().map(f32::from).collect();
+            let mut plain: Vec<u64> =
+                scores.iter().enumerate().map(|(i, score)| key(*score, i as u32)).collect();
+            plain.sort_unstable();
+            let after = skip.checked_sub(1).and_then(|last| plain.get(last).copied());
+            let behind = if after.is_some() { skip } else { 0 };
+            let mut batch = Vec::new();
+            smallest(&scores, after, count, &mut batch);
+            let expected: Vec<u64> = plain.into_iter().skip(behind).take(count).collect();
+            prop_assert_eq!(batch, expected);
+        }
+    }
+}
