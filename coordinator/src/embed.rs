@@ -300,7 +300,9 @@ mod tests {
 
     #[test]
     fn only_stop_words_embed_to_zero() {
-        assert!(Lexical::new(Tokenizer::Generic, 8).embed("Where in the").iter().all(|x| *x == 0.0));
+        assert!(
+            Lexical::new(Tokenizer::Generic, 8).embed("Where in the").iter().all(|x| *x == 0.0)
+        );
     }
 
     #[test]

@@ -1,3 +1,16 @@
 //! How is one request answered? Knows proto only: shards are behind the trait `Shards`.
 
+pub mod check;
 pub mod client;
+pub mod config;
+pub mod driver;
+pub mod embed;
+mod ingest;
+pub mod names;
+pub mod reply;
+pub mod request;
+pub mod retrieval;
+pub mod server;
+pub mod token;
+
+pub use driver::Engine;

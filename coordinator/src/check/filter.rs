@@ -1,0 +1,292 @@
+//! The JSON form of a filter: `{"must": [C...], "should": [C...], "must_not": [C...]}`.
+//!
+//! Whatever cannot be understood is `bad_filter` with the place of the fault; nothing is guessed.
+
+use crate::names::{self, problem_at};
+use crate::request::RelationRef;
+use hopbine_proto::filter::{Bounds, Condition, Filter, Scalar};
+use hopbine_proto::graph::GraphInfo;
+use hopbine_proto::limits::{FILTER_CONDITIONS_MAX, FILTER_DEPTH_MAX};
+use hopbine_proto::status::{Code, Problem};
+use serde_json::{Map, Value};
+use std::sync::Arc;
+
+/// The filter behind its JSON form; `pointer` is its place in the request. A filter without any
+/// condition is `None`.
+pub fn filter(
+    graph: &GraphInfo,
+    value: &Value,
+    pointer: &str,
+) -> Result<Option<Arc<Filter>>, Problem> {
+    let mut parser = Parser { graph, conditions: 0 };
+    let filter = parser.filter(value, pointer, 1)?;
+    Ok((parser.conditions > 0).then(|| Arc::new(filter)))
+}
+
+struct Parser<'a> {
+    graph: &'a GraphInfo,
+    conditions: usize,
+}
+
+fn bad(pointer: impl Into<String>, detail: impl Into<String>) -> Problem {
+    problem_at(Code::BadFilter, pointer, detail)
+}
+
+fn object<'v>(value: &'v Value, pointer: &str) -> Result<&'v Map<String, Value>, Problem> {
+    value.as_object().ok_or_else(|| bad(pointer, "must be an object"))
+}
+
+/// `name` as one step of a JSON pointer.
+fn escaped(name: &str) -> String {
+    name.replace('~', "~0").replace('/', "~1")
+}
+
+impl Parser<'_> {
+    fn filter(&mut self, value: &Value, pointer: &str, depth: usize) -> Result<Filter, Problem> {
+        if depth > FILTER_DEPTH_MAX {
+            return Err(bad(pointer, format!("filters nest at most {FILTER_DEPTH_MAX} deep")));
+        }
+        let mut filter = Filter::default();
+        for (name, list) in object(value, pointer)? {
+            let place = format!("{pointer}/{}", escaped(name));
+            let into = match name.as_str() {
+                "must" => &mut filter.must,
+                "should" => &mut filter.should,
+                "must_not" => &mut filter.must_not,
+                _ => {
+                    let detail = "a filter has must, should and must_not, nothing else";
+                    return Err(bad(place, detail));
+                }
+            };
+            let list = list.as_array().ok_or_else(|| bad(&place, "must be a list"))?;
+            for (i, condition) in list.iter().enumerate() {
+                into.push(self.condition(condition, &format!("{place}/{i}"), depth)?);
+            }
+        }
+        Ok(filter)
+    }
+
+    fn condition(
+        &mut self,
+        value: &Value,
+        pointer: &str,
+        depth: usize,
+    ) -> Result<Condition, Problem> {
+        self.conditions += 1;
+        if self.conditions > FILTER_CONDITIONS_MAX {
+            let detail = format!("a filter has at most {FILTER_CONDITIONS_MAX} conditions");
+            return Err(bad(pointer, detail));
+        }
+        let fields = object(value, pointer)?;
+        if ["must", "should", "must_not"].iter().any(|name| fields.contains_key(*name)) {
+            return Ok(Condition::Nested(self.filter(value, pointer, depth + 1)?));
+        }
+        if let Some(relations) = fields.get("relation") {
+            only(fields, &["relation"], pointer)?;
+            return self.relation(relations, &format!("{pointer}/relation"));
+        }
+        let Some(key) = fields.get("key") else {
+            let detail = "a condition has a key, a relation, or is a filter itself";
+            return Err(bad(pointer, detail));
+        };
+        let path = path(key, &format!("{pointer}/key"))?;
+        field_condition(path, fields, pointer)
+    }
+
+    fn relation(&self, value: &Value, pointer: &str) -> Result<Condition, Problem> {
+        let list = match value {
+            Value::Array(list) => &list[..],
+            one => std::slice::from_ref(one),
+        };
+        let mut relations = Vec::with_capacity(list.len());
+        for (i, relation) in list.iter().enumerate() {
+            relations.push(match (relation.as_str(), relation.as_u64()) {
+                (Some(name), _) => RelationRef::Name(name.into()),
+                (_, Some(number)) => RelationRef::Number(number),
+                _ => {
+                    let detail = "a relation is a name or a number";
+                    return Err(bad(format!("{pointer}/{i}"), detail));
+                }
+            });
+        }
+        Ok(Condition::Relation(names::relation_ids(self.graph, &relations, pointer)?))
+    }
+}
+
+/// Refuses fields other than `known`.
+fn only(fields: &Map<String, Value>, known: &[&str], pointer: &str) -> Result<(), Problem> {
+    match fields.keys().find(|name| !known.contains(&name.as_str())) {
+        None => Ok(()),
+        Some(name) => {
+            let detail = format!("does not go together with {}", known.join(", "));
+            Err(bad(format!("{pointer}/{}", escaped(name)), detail))
+        }
+    }
+}
+
+fn path(key: &Value, pointer: &str) -> Result<Vec<String>, Problem> {
+    let text = key.as_str().ok_or_else(|| bad(pointer, "must be a string"))?;
+    let path: Vec<String> = text.split('.').map(str::to_owned).collect();
+    if path.iter().any(String::is_empty) {
+        return Err(bad(pointer, "a key is names joined by dots, none of them empty"));
+    }
+    Ok(path)
+}
+
+fn field_condition(
+    path: Vec<String>,
+    fields: &Map<String, Value>,
+    pointer: &str,
+) -> Result<Condition, Problem> {
+    let tests: Vec<(&String, &Value)> = fields.iter().filter(|(name, _)| *name != "key").collect();
+    let [(name, value)] = tests[..] else {
+        return Err(bad(pointer, "a key needs exactly one of match, range and exists"));
+    };
+    let place = format!("{pointer}/{}", escaped(name));
+    match name.as_str() {
+        "match" => {
+            let any_of = match value {
+                Value::Array(list) => list
+                    .iter()
+                    .enumerate()
+                    .map(|(i, value)| scalar(value, &format!("{place}/{i}")))
+                    .collect::<Result<_, _>>()?,
+                one => vec![scalar(one, &place)?],
+            };
+            Ok(Condition::Match { path, any_of })
+        }
+        "range" => Ok(Condition::Range { path, bounds: bounds(value, &place)? }),
+        "exists" => match value.as_bool() {
+            Some(exists) => Ok(Condition::Exists { path, exists }),
+            None => Err(bad(place, "must be true or false")),
+        },
+        _ => Err(bad(place, "a key is tested by match, range or exists")),
+    }
+}
+
+fn scalar(value: &Value, pointer: &str) -> Result<Scalar, Problem> {
+    Scalar::from_json(value).ok_or_else(|| bad(pointer, "must be a string, a number or a boolean"))
+}
+
+fn bounds(value: &Value, pointer: &str) -> Result<Bounds, Problem> {
+    let fields = object(value, pointer)?;
+    if fields.is_empty() {
+        return Err(bad(pointer, "a range needs one of gt, gte, lt and lte"));
+    }
+    let mut bounds = Bounds::default();
+    for (name, value) in fields {
+        let place = format!("{pointer}/{}", escaped(name));
+        let into = match name.as_str() {
+            "gt" => &mut bounds.gt,
+            "gte" => &mut bounds.gte,
+            "lt" => &mut bounds.lt,
+            "lte" => &mut bounds.lte,
+            _ => return Err(bad(place, "a range has gt, gte, lt and lte, nothing else")),
+        };
+        *into = Some(scalar(value, &place)?);
+    }
+    Ok(bounds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hopbine_proto::graph::{GraphConfig, IdKind};
+    use hopbine_proto::{GraphId, RelationId};
+    use proptest::prelude::*;
+    use serde_json::json;
+    use std::collections::BTreeMap;
+
+    fn parse(value: Value) -> Result<Option<Arc<Filter>>, Problem> {
+        let graph = GraphInfo {
+            id: GraphId(1),
+            name: "g".into(),
+            config: GraphConfig::new(4, IdKind::U64),
+            version: 1,
+            relations: BTreeMap::new(),
+            shards: Vec::new(),
+        };
+        filter(&graph, &value, "/filter")
+    }
+
+    #[test]
+    fn every_kind_of_condition_is_understood() {
+        let filter = parse(json!({
+            "must": [{"key": "a.b", "match": ["x", 1]}, {"relation": [3, 1, 3]}],
+            "should": [{"key": "n", "range": {"gt": 1, "lte": 2.5}}],
+            "must_not": [{"must": [{"key": "c", "exists": true}]}],
+        }))
+        .expect("a good filter")
+        .expect("conditions");
+        assert_eq!(filter.size(), (5, 2));
+        let relations = vec![RelationId(1), RelationId(3)];
+        assert_eq!(filter.must[1], Condition::Relation(relations));
+    }
+
+    #[test]
+    fn a_filter_without_conditions_is_none() {
+        assert_eq!(parse(json!({})), Ok(None));
+        assert_eq!(parse(json!({"must": []})), Ok(None));
+    }
+
+    #[test]
+    fn every_fault_names_its_place() {
+        let deep = (0..FILTER_DEPTH_MAX).fold(json!({}), |inner, _| json!({"must": [inner]}));
+        let many = vec![json!({"relation": 1}); FILTER_CONDITIONS_MAX + 1];
+        for (value, pointer) in [
+            (json!(1), "/filter"),
+            (json!({"mus~t/": []}), "/filter/mus~0t~1"),
+            (json!({"must": {}}), "/filter/must"),
+            (json!({"must": [1]}), "/filter/must/0"),
+            (json!({"must": [{}]}), "/filter/must/0"),
+            (json!({"must": [{"key": 1}]}), "/filter/must/0/key"),
+            (json!({"must": [{"key": "a..b", "exists": true}]}), "/filter/must/0/key"),
+            (json!({"must": [{"key": "a"}]}), "/filter/must/0"),
+            (json!({"must": [{"key": "a", "match": 1, "exists": true}]}), "/filter/must/0"),
+            (json!({"must": [{"key": "a", "match": null}]}), "/filter/must/0/match"),
+            (json!({"must": [{"key": "a", "match": [1, {}]}]}), "/filter/must/0/match/1"),
+            (json!({"must": [{"key": "a", "range": {}}]}), "/filter/must/0/range"),
+            (json!({"must": [{"key": "a", "range": {"ge": 1}}]}), "/filter/must/0/range/ge"),
+            (json!({"must": [{"key": "a", "range": {"gt": []}}]}), "/filter/must/0/range/gt"),
+            (json!({"must": [{"key": "a", "exists": 1}]}), "/filter/must/0/exists"),
+            (json!({"must": [{"key": "a", "like": 1}]}), "/filter/must/0/like"),
+            (json!({"must": [{"relation": [1], "key": "a"}]}), "/filter/must/0/key"),
+            (json!({"must": [{"relation": [1.5]}]}), "/filter/must/0/relation/0"),
+            (deep, "/filter/must/0/must/0/must/0/must/0/must/0/must/0/must/0/must/0"),
+            (json!({"must": many}), "/filter/must/256"),
+        ] {
+            let problem = parse(value.clone()).expect_err(&value.to_string());
+            let place = problem.errors[0].pointer.as_str();
+            // A condition without any field is refused before its depth is.
+            assert!(pointer.starts_with(place), "{value}: {problem}");
+            assert_eq!(problem.code, Code::BadFilter, "{value}");
+        }
+    }
+
+    fn any_json() -> impl Strategy<Value = Value> {
+        let names = "must|should|must_not|key|match|range|exists|relation|gt|x";
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<f64>().prop_map(Value::from),
+            "[a.]{0,4}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(6, 40, 4, move |inner| {
+            prop_oneof![
+                proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                proptest::collection::btree_map(names, inner, 0..4)
+                    .prop_map(|map| Value::Object(map.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn any_json_is_a_filter_or_a_named_fault(value in any_json()) {
+            if let Err(problem) = parse(value) {
+                prop_assert!(!problem.errors.is_empty());
+            }
+        }
+    }
+}

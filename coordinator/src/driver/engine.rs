@@ -1,0 +1,268 @@
+//! [`Engine`]: its parts, questions and writes.
+
+use super::call::{Call, Failure};
+use crate::check::{self, facts::Places};
+use crate::client::{Catalogue, Shards};
+use crate::config::CoordinatorConfig;
+use crate::embed::{Lexical, Tokenizer};
+use crate::reply::{RetrievalReply, WriteReply};
+use crate::request::{
+    CallOptions, DeleteRequest, ExpandRequest, FactInput, GraphRagRequest, SearchRequest,
+    WriteOptions, WriteRequest,
+};
+use crate::retrieval::{self, Answer, Plan};
+use crate::{ingest, names, token};
+use futures::StreamExt;
+use hopbine_proto::call::WriteOp;
+use hopbine_proto::graph::GraphInfo;
+use hopbine_proto::status::Problem;
+use hopbine_proto::{Clock, FactKey, RequestId, limits};
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Requests of one batch that are under way at once.
+const BATCH_AT_ONCE: usize = 16;
+/// Embedders kept, one per tokeniser and dimension in use.
+const EMBEDDERS_MAX: usize = 64;
+
+/// Answers requests over the shards and the catalogue it was given. Cheap to clone and to share.
+/// Its futures need a tokio runtime with time; dropping one lets go of all that it pinned.
+#[derive(Clone)]
+pub struct Engine {
+    pub(crate) parts: Arc<Parts>,
+}
+
+pub(crate) struct Parts {
+    pub shards: Arc<dyn Shards>,
+    pub catalogue: Arc<dyn Catalogue>,
+    pub clock: Arc<dyn Clock>,
+    pub config: CoordinatorConfig,
+    /// Tells this engine's requests from those of every other.
+    instance: u64,
+    requests: AtomicU64,
+    embedders: Mutex<HashMap<(Tokenizer, u32), Arc<Lexical>>>,
+}
+
+impl Engine {
+    /// An engine over these parts. `clock` must be the one that the shards measure deadlines by.
+    pub fn new(
+        shards: Arc<dyn Shards>,
+        catalogue: Arc<dyn Catalogue>,
+        clock: Arc<dyn Clock>,
+        config: CoordinatorConfig,
+    ) -> Self {
+        let parts = Parts {
+            shards,
+            catalogue,
+            clock,
+            config,
+            instance: RandomState::new().hash_one(0),
+            requests: AtomicU64::new(0),
+            embedders: Mutex::new(HashMap::new()),
+        };
+        Self { parts: Arc::new(parts) }
+    }
+
+    /// Seeds, hops along a relation path, exact path-aware rerank.
+    pub async fn graph_rag(
+        &self,
+        graph: &str,
+        request: &GraphRagRequest,
+        options: &CallOptions,
+    ) -> Result<RetrievalReply, Problem> {
+        let plan = |call: &Call| {
+            let embed = |graph: &GraphInfo, tokenizer, text: &str| {
+                self.embedder(graph, tokenizer).embed(text)
+            };
+            check::retrieval::graph_rag(&call.graph, request, &embed, options.allow_partial)
+        };
+        self.retrieve(graph, options, plan, None).await
+    }
+
+    /// One answer or problem per request, in order; each has the whole timeout.
+    pub async fn graph_rag_batch(
+        &self,
+        graph: &str,
+        requests: &[GraphRagRequest],
+        options: &CallOptions,
+    ) -> Result<Vec<Result<RetrievalReply, Problem>>, Problem> {
+        self.graph(graph)?;
+        if requests.is_empty() || requests.len() > limits::BATCH_REQUESTS_MAX {
+            let most = limits::BATCH_REQUESTS_MAX;
+            let detail = format!("must be 1 to {most} requests, not {}", requests.len());
+            return Err(names::invalid("/requests", detail));
+        }
+        let calls: Vec<_> =
+            requests.iter().map(|request| self.graph_rag(graph, request, options)).collect();
+        Ok(futures::stream::iter(calls).buffered(BATCH_AT_ONCE).collect().await)
+    }
+
+    /// The facts nearest to a question.
+    pub async fn search(
+        &self,
+        graph: &str,
+        request: &SearchRequest,
+        options: &CallOptions,
+    ) -> Result<RetrievalReply, Problem> {
+        let plan = |call: &Call| {
+            let embed = |graph: &GraphInfo, tokenizer, text: &str| {
+                self.embedder(graph, tokenizer).embed(text)
+            };
+            check::retrieval::search(&call.graph, request, &embed, options.allow_partial)
+        };
+        self.retrieve(graph, options, plan, None).await
+    }
+
+    /// Hops from known entities: the best facts with a question, pages in key order without.
+    pub async fn expand(
+        &self,
+        graph: &str,
+        request: &ExpandRequest,
+        options: &CallOptions,
+    ) -> Result<RetrievalReply, Problem> {
+        let cluster = self.parts.catalogue.cluster_id();
+        let hash = match request.query {
+            Some(_) => 0,
+            None => request_hash(request),
+        };
+        let plan = |call: &Call| {
+            let after = match &request.page_token {
+                None => None,
+                Some(text) => Some(token::read_page_token(cluster, &call.graph, hash, text)?),
+            };
+            let embed = |graph: &GraphInfo, tokenizer, text: &str| {
+                self.embedder(graph, tokenizer).embed(text)
+            };
+            check::retrieval::expand(&call.graph, request, after, &embed, options.allow_partial)
+        };
+        self.retrieve(graph, options, plan, Some(hash)).await
+    }
+
+    /// Inserts or replaces facts, atomically within a shard. Faults are at `/facts/i/...`.
+    pub async fn upsert(
+        &self,
+        graph: &str,
+        facts: Vec<FactInput>,
+        options: &WriteOptions,
+    ) -> Result<WriteReply, Problem> {
+        let places = Places { upsert: "/facts", delete: "" };
+        ingest::write(self, graph, facts, &[], places, options).await
+    }
+
+    /// Upserts and deletes, atomically within a shard. Faults are at `/upsert/i/...` and
+    /// `/delete/i/...`.
+    pub async fn write(
+        &self,
+        graph: &str,
+        request: WriteRequest,
+        options: &WriteOptions,
+    ) -> Result<WriteReply, Problem> {
+        let places = Places { upsert: "/upsert", delete: "/delete" };
+        ingest::write(self, graph, request.upsert, &request.delete, places, options).await
+    }
+
+    /// Removes facts by key or by prefix. Faults are at `/keys/i/...` or `/prefix/...`.
+    pub async fn delete(
+        &self,
+        graph: &str,
+        request: &DeleteRequest,
+        options: &WriteOptions,
+    ) -> Result<WriteReply, Problem> {
+        match request {
+            DeleteRequest::Keys(keys) => {
+                let places = Places { upsert: "", delete: "/keys" };
+                ingest::write(self, graph, Vec::new(), keys, places, options).await
+            }
+            DeleteRequest::Prefix(prefix) => {
+                let info = self.graph(graph)?;
+                let (entity, relation, _) = names::prefix_range(&info, prefix, "/prefix")?;
+                let op = WriteOp::DeletePrefix { entity, relation };
+                ingest::write_ops(self, info, vec![op], options).await
+            }
+        }
+    }
+
+    /// Runs one retrieval, again from the beginning whenever ranges move under it.
+    async fn retrieve(
+        &self,
+        graph: &str,
+        options: &CallOptions,
+        plan: impl Fn(&Call) -> Result<Plan, Problem>,
+        page_hash: Option<u64>,
+    ) -> Result<RetrievalReply, Problem> {
+        let started = self.now();
+        loop {
+            let mut call = self.begin(graph, options, started)?;
+            let plan = plan(&call)?;
+            let planned = self.now();
+            match retrieval::run(self, &mut call, plan, planned).await {
+                Err(Failure::Moved) => continue,
+                Err(Failure::Problem(problem)) => return Err(problem),
+                Ok((answer, mut timings)) => {
+                    timings.plan_ms = milliseconds(planned - started);
+                    timings.total_ms = milliseconds(self.now() - started);
+                    return Ok(self.retrieval_reply(&call, answer, timings, page_hash));
+                }
+            }
+        }
+    }
+
+    fn retrieval_reply(
+        &self,
+        call: &Call,
+        answer: Answer,
+        timings: crate::reply::Timings,
+        page_hash: Option<u64>,
+    ) -> RetrievalReply {
+        let cluster = self.parts.catalogue.cluster_id();
+        let page = |last: FactKey| {
+            token::page_token(cluster, &call.graph, page_hash.unwrap_or_default(), last)
+        };
+        RetrievalReply {
+            results: answer.results,
+            partial: answer.partial,
+            coverage: answer.coverage,
+            // Only an expansion has pages; elsewhere `top_k` is the end.
+            next_page_token: answer.more_after.filter(|_| page_hash.is_some()).map(page),
+            consistency_token: self.token(call, answer.indexes),
+            seeds: answer.seeds,
+            timings,
+            work: answer.work,
+        }
+    }
+
+    pub(crate) fn now(&self) -> Duration {
+        self.parts.clock.monotonic()
+    }
+
+    pub(crate) fn next_request(&self) -> RequestId {
+        let number = self.parts.requests.fetch_add(1, Ordering::Relaxed);
+        RequestId(u128::from(self.parts.instance) << 64 | u128::from(number))
+    }
+
+    pub(crate) fn embedder(&self, graph: &GraphInfo, tokenizer: Tokenizer) -> Arc<Lexical> {
+        let dim = graph.config.vector.dim;
+        let mut known = self.parts.embedders.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= EMBEDDERS_MAX && !known.contains_key(&(tokenizer, dim)) {
+            known.clear();
+        }
+        let new = || Arc::new(Lexical::new(tokenizer, dim as usize));
+        known.entry((tokenizer, dim)).or_insert_with(new).clone()
+    }
+}
+
+/// What the pages of one expansion have in common.
+fn request_hash(request: &ExpandRequest) -> u64 {
+    let ExpandRequest { from, relation_path, filter, limit_rows, limit_per_entity, beam, .. } =
+        request;
+    let bounds = (limit_rows, limit_per_entity, beam, request.return_to_start);
+    let text = format!("{:?}", (from, relation_path, filter, bounds));
+    xxhash_rust::xxh3::xxh3_64(text.as_bytes())
+}
+
+pub(crate) fn milliseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}

@@ -1,0 +1,404 @@
+//! Facts by key and by range, sizes, and the rerank of paths that the caller has.
+
+use super::Engine;
+use super::call::{Call, Failure, Seen};
+use crate::check::{self, filter, retrieval::vector_question};
+use crate::names::{self, invalid, problem_at};
+use crate::reply::{
+    CountReply, EntityReply, FactOut, GetReply, RelationOut, RerankReply, RerankResult, ScanReply,
+    StatsReply,
+};
+use crate::request::{
+    CallOptions, CountRequest, EntityRef, GetRequest, KeyRef, PrefixRef, RerankRequest,
+    ScanRequest, WithParts,
+};
+use crate::retrieval::answer::Namer;
+use crate::token;
+use futures::future::try_join_all;
+use hopbine_proto::call::{FetchRequest, Row, ShardStats, With};
+use hopbine_proto::graph::GraphInfo;
+use hopbine_proto::score::ScoreMode;
+use hopbine_proto::shard_map::{ShardDescriptor, owner};
+use hopbine_proto::status::{Code, Problem};
+use hopbine_proto::{EntityId, FactKey, KeyRange, RelationId, ShardId, limits};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// Facts shown with an entity.
+const ENTITY_FACTS: u32 = 10;
+
+/// Runs `$body` with a new `$call`, again whenever ranges move under it.
+macro_rules! repeat_when_moved {
+    ($engine:ident, $graph:ident, $options:ident, $call:ident, $body:expr) => {{
+        let started = $engine.now();
+        loop {
+            let $call = $engine.begin($graph, $options, started)?;
+            match $body.await {
+                Ok(reply) => return Ok(reply),
+                Err(Failure::Moved) => {}
+                Err(Failure::Problem(problem)) => return Err(problem),
+            }
+        }
+    }};
+}
+
+impl Engine {
+    /// Facts by key.
+    pub async fn get(
+        &self,
+        graph: &str,
+        request: &GetRequest,
+        options: &CallOptions,
+    ) -> Result<GetReply, Problem> {
+        repeat_when_moved!(self, graph, options, call, self.get_once(&call, request))
+    }
+
+    /// Facts in key order.
+    pub async fn scan(
+        &self,
+        graph: &str,
+        request: &ScanRequest,
+        options: &CallOptions,
+    ) -> Result<ScanReply, Problem> {
+        repeat_when_moved!(self, graph, options, call, self.scan_once(&call, request))
+    }
+
+    /// Number of live facts that match.
+    pub async fn count(
+        &self,
+        graph: &str,
+        request: &CountRequest,
+        options: &CallOptions,
+    ) -> Result<CountReply, Problem> {
+        repeat_when_moved!(self, graph, options, call, self.count_once(&call, request))
+    }
+
+    /// Degree per relation and first facts of one entity; `fact_not_found` when it has no fact of
+    /// its own.
+    pub async fn entity(
+        &self,
+        graph: &str,
+        entity: &EntityRef,
+        options: &CallOptions,
+    ) -> Result<EntityReply, Problem> {
+        repeat_when_moved!(self, graph, options, call, self.entity_once(&call, entity))
+    }
+
+    /// The relations of a graph, by id: all that are registered, or all in use in a `u64` graph.
+    pub async fn relations(
+        &self,
+        graph: &str,
+        options: &CallOptions,
+    ) -> Result<Vec<RelationOut>, Problem> {
+        let stats = self.stats(graph, options).await?;
+        let namer = Namer::new(&stats.graph);
+        let mut facts: BTreeMap<RelationId, u64> =
+            stats.graph.relations.values().map(|id| (*id, 0)).collect();
+        facts.extend(stats.total.relations);
+        let lines = facts.into_iter();
+        Ok(lines
+            .map(|(id, facts)| RelationOut { relation: namer.relation(id), id, facts })
+            .collect())
+    }
+
+    /// Sizes and state of a graph.
+    pub async fn stats(&self, graph: &str, options: &CallOptions) -> Result<StatsReply, Problem> {
+        repeat_when_moved!(self, graph, options, call, self.stats_once(&call))
+    }
+
+    /// Scores paths that the caller has; `fact_not_found` when one of their facts is not there.
+    pub async fn rerank(
+        &self,
+        graph: &str,
+        request: &RerankRequest,
+        options: &CallOptions,
+    ) -> Result<RerankReply, Problem> {
+        repeat_when_moved!(self, graph, options, call, self.rerank_once(&call, request))
+    }
+
+    async fn get_once(&self, call: &Call, request: &GetRequest) -> Result<GetReply, Failure> {
+        if request.keys.is_empty() || request.keys.len() > limits::KEYS_MAX {
+            let detail =
+                format!("must be 1 to {} keys, not {}", limits::KEYS_MAX, request.keys.len());
+            return Err(invalid("/keys", detail).into());
+        }
+        let mut keys = Vec::with_capacity(request.keys.len());
+        for (i, key) in request.keys.iter().enumerate() {
+            keys.push(names::fact_key(&call.graph, key, || format!("/keys/{i}"))?);
+        }
+        let with = With { payload: request.with.payload, vector: request.with.vector };
+        let (rows, seen) = self.fetch(call, keys.iter().flatten().copied(), with, None).await?;
+        let namer = Namer::new(&call.graph);
+        let (mut facts, mut not_found) = (Vec::new(), Vec::new());
+        for (given, key) in request.keys.iter().zip(&keys) {
+            let row = key.and_then(|key| rows.get(&key));
+            let fact = row.and_then(|row| namer.fact(row, request.with, &call.graph));
+            match fact {
+                Some(fact) => facts.push(FactOut { key: given.clone(), ..fact }),
+                None => not_found.push(given.clone()),
+            }
+        }
+        Ok(GetReply { facts, not_found, consistency_token: self.token(call, seen) })
+    }
+
+    /// Rows by key from the owners, side by side; keys without a live fact are left out.
+    async fn fetch(
+        &self,
+        call: &Call,
+        keys: impl Iterator<Item = FactKey>,
+        with: With,
+        query: Option<Arc<[f32]>>,
+    ) -> Result<(HashMap<FactKey, Row>, Vec<Seen>), Failure> {
+        let mut parts: BTreeMap<ShardId, Vec<FactKey>> = BTreeMap::new();
+        for key in keys {
+            parts.entry(owner_of(&call.graph, key.entity).id).or_default().push(key);
+        }
+        for keys in parts.values_mut() {
+            keys.sort_unstable();
+            keys.dedup();
+        }
+        let asks = parts.into_iter().map(|(shard, keys)| {
+            let query = query.clone();
+            async move {
+                let ask = |at| {
+                    let request = FetchRequest { keys: keys.clone(), with, query: query.clone() };
+                    self.parts.shards.fetch(at, request)
+                };
+                let reply = self.read(call, shard, ask).await?;
+                Ok::<_, Failure>((shard, keys, reply))
+            }
+        });
+        let (mut rows, mut seen) = (HashMap::new(), Vec::new());
+        for (shard, keys, reply) in try_join_all(asks).await? {
+            seen.push((shard, reply.index));
+            let found = keys.into_iter().zip(reply.rows);
+            rows.extend(found.filter_map(|(key, row)| Some((key, row?))));
+        }
+        Ok((rows, seen))
+    }
+
+    async fn scan_once(&self, call: &Call, request: &ScanRequest) -> Result<ScanReply, Failure> {
+        let whole = prefix(&call.graph, request.prefix.as_ref())?;
+        let filter = optional_filter(&call.graph, request.filter.as_ref())?;
+        let asked = request.page_size.unwrap_or(limits::PAGE_SIZE_DEFAULT.into());
+        let page = check::count_u32(asked, limits::PAGE_SIZE_MAX, "/page_size")?;
+        let hash = scan_hash(request);
+        let cluster = self.parts.catalogue.cluster_id();
+        let range = match &request.page_token {
+            None => Some(whole),
+            Some(text) => {
+                let last = token::read_page_token(cluster, &call.graph, hash, text)?;
+                last.successor().map(|start| KeyRange { start, end: whole.end })
+            }
+        };
+        let with = With { payload: request.with.payload, vector: request.with.vector };
+        let (mut rows, mut seen) = (Vec::new(), Vec::new());
+        for shard in range.iter().flat_map(|range| shards_of(&call.graph, range)) {
+            // One more than shown tells whether another page follows.
+            let limit = page + 1 - rows.len() as u32;
+            if limit == 0 {
+                break;
+            }
+            let ask = |at| {
+                let range = range.unwrap_or(whole);
+                let request =
+                    hopbine_proto::call::ScanRequest { range, filter: filter.clone(), limit, with };
+                self.parts.shards.scan(at, request)
+            };
+            let reply = self.read(call, shard.id, ask).await?;
+            seen.push((shard.id, reply.index));
+            rows.extend(reply.rows);
+        }
+        let more = rows.len() > page as usize;
+        rows.truncate(page as usize);
+        let last = rows.last().filter(|_| more).map(|row| row.fact.key);
+        Ok(ScanReply {
+            facts: facts(&call.graph, &rows, request.with)?,
+            next_page_token: last.map(|key| token::page_token(cluster, &call.graph, hash, key)),
+            consistency_token: self.token(call, seen),
+        })
+    }
+
+    async fn count_once(&self, call: &Call, request: &CountRequest) -> Result<CountReply, Failure> {
+        let range = prefix(&call.graph, request.prefix.as_ref())?;
+        let filter = optional_filter(&call.graph, request.filter.as_ref())?;
+        let asks = shards_of(&call.graph, &range).map(|shard| {
+            let filter = filter.clone();
+            async move {
+                let ask = |at| self.parts.shards.count(at, range, filter.clone());
+                let reply = self.read(call, shard.id, ask).await?;
+                Ok::<_, Failure>((shard.id, reply))
+            }
+        });
+        let replies = try_join_all(asks).await?;
+        Ok(CountReply {
+            count: replies.iter().map(|(_, reply)| reply.count).sum(),
+            consistency_token: self.token(call, replies.iter().map(|(id, r)| (*id, r.index))),
+        })
+    }
+
+    async fn entity_once(&self, call: &Call, entity: &EntityRef) -> Result<EntityReply, Failure> {
+        let id = names::entity_id(call.graph.config.ids, entity, || "/entity".into())?;
+        let shard = owner_of(&call.graph, id).id;
+        let ask = |at| self.parts.shards.entity(at, id);
+        let known = self.read(call, shard, ask).await?;
+        // Another name with the same hash is another entity.
+        let same = match (entity, &known.name) {
+            (EntityRef::Name(asked), Some(name)) => asked == name,
+            _ => true,
+        };
+        if known.degrees.is_empty() || !same {
+            let detail = match entity {
+                EntityRef::Name(name) => format!("no fact begins at entity {name:?}"),
+                EntityRef::Number(number) => format!("no fact begins at entity {number}"),
+            };
+            return Err(Problem::new(Code::FactNotFound, detail).into());
+        }
+        let with = With { payload: true, vector: false };
+        let ask = |at| {
+            let range = KeyRange::entity(id);
+            let request =
+                hopbine_proto::call::ScanRequest { range, filter: None, limit: ENTITY_FACTS, with };
+            self.parts.shards.scan(at, request)
+        };
+        let first = self.read(call, shard, ask).await?;
+        let namer = Namer::new(&call.graph);
+        let degrees = known.degrees.iter();
+        Ok(EntityReply {
+            entity: entity.clone(),
+            degrees: degrees.map(|(id, count)| (namer.relation(*id), *count)).collect(),
+            facts: facts(&call.graph, &first.rows, WithParts::PAYLOAD)?,
+            consistency_token: self.token(call, [(shard, known.index), (shard, first.index)]),
+        })
+    }
+
+    async fn stats_once(&self, call: &Call) -> Result<StatsReply, Failure> {
+        let asks = call.graph.shards.iter().map(|shard| async move {
+            let stats = self.read(call, shard.id, |at| self.parts.shards.stats(at)).await?;
+            Ok::<_, Failure>((shard.clone(), stats))
+        });
+        let shards = try_join_all(asks).await?;
+        let total = total(shards.iter().map(|(_, stats)| stats));
+        Ok(StatsReply { graph: call.graph.clone(), total, shards })
+    }
+
+    async fn rerank_once(
+        &self,
+        call: &Call,
+        request: &RerankRequest,
+    ) -> Result<RerankReply, Failure> {
+        let embed =
+            |graph: &GraphInfo, tokenizer, text: &str| self.embedder(graph, tokenizer).embed(text);
+        let query = vector_question(&call.graph, &request.query, &embed)?;
+        let top_k = check::count_u32(request.top_k, limits::TOP_K_MAX, "/top_k")? as usize;
+        let paths = path_keys(&call.graph, &request.paths)?;
+        let keys = paths.iter().flatten().flatten().copied();
+        let (rows, seen) = self.fetch(call, keys, With::default(), Some(query)).await?;
+        let mut results = Vec::with_capacity(paths.len());
+        for (i, path) in paths.iter().enumerate() {
+            let (mut sum, mut last) = (0.0, 0.0);
+            for (j, key) in path.iter().enumerate() {
+                let row = key.and_then(|key| rows.get(&key));
+                let Some(distance) = row.and_then(|row| row.distance) else {
+                    let place = format!("/paths/{i}/{j}");
+                    let detail = "there is no such fact";
+                    return Err(problem_at(Code::FactNotFound, place, detail).into());
+                };
+                sum += distance;
+                last = distance;
+            }
+            let distance = if request.score_mode == ScoreMode::Path { sum } else { last };
+            results.push(RerankResult { index: i as u64, distance });
+        }
+        results.sort_by(|a, b| a.distance.total_cmp(&b.distance));
+        results.truncate(top_k);
+        Ok(RerankReply { results, consistency_token: self.token(call, seen) })
+    }
+}
+
+fn owner_of(graph: &GraphInfo, entity: EntityId) -> &ShardDescriptor {
+    &graph.shards[owner(&graph.shards, entity)]
+}
+
+/// Shards that own a part of `range`, ascending.
+fn shards_of<'a>(
+    graph: &'a GraphInfo,
+    range: &KeyRange,
+) -> impl Iterator<Item = &'a ShardDescriptor> + use<'a> {
+    let (start, end) = (range.start.entity, range.end);
+    graph.shards.iter().filter(move |shard| {
+        let begins_before_end =
+            end.is_none_or(|end| FactKey { entity: shard.range.start, ..FactKey::MIN } < end);
+        begins_before_end && shard.range.end.is_none_or(|shard_end| start < shard_end)
+    })
+}
+
+fn prefix(graph: &GraphInfo, given: Option<&PrefixRef>) -> Result<KeyRange, Problem> {
+    match given {
+        None => Ok(KeyRange::ALL),
+        Some(given) => Ok(names::prefix_range(graph, given, "/prefix")?.2),
+    }
+}
+
+fn optional_filter(
+    graph: &GraphInfo,
+    value: Option<&serde_json::Value>,
+) -> Result<Option<Arc<hopbine_proto::filter::Filter>>, Problem> {
+    value.map_or(Ok(None), |value| filter::filter(graph, value, "/filter"))
+}
+
+/// What the pages of one scan have in common.
+fn scan_hash(request: &ScanRequest) -> u64 {
+    let text = format!("{:?}", (&request.prefix, &request.filter));
+    xxhash_rust::xxh3::xxh3_64(text.as_bytes())
+}
+
+fn facts(graph: &GraphInfo, rows: &[Row], with: WithParts) -> Result<Vec<FactOut>, Problem> {
+    let namer = Namer::new(graph);
+    let nameless = || Problem::new(Code::DataDamaged, "a stored fact has lost its names");
+    rows.iter().map(|row| namer.fact(row, with, graph).ok_or_else(nameless)).collect()
+}
+
+fn path_keys(
+    graph: &GraphInfo,
+    paths: &[Vec<KeyRef>],
+) -> Result<Vec<Vec<Option<FactKey>>>, Problem> {
+    if paths.is_empty() {
+        return Err(invalid("/paths", "needs at least one path"));
+    }
+    let facts: usize = paths.iter().map(Vec::len).sum();
+    if facts > limits::KEYS_MAX {
+        let detail = format!("at most {} facts in all, not {facts}", limits::KEYS_MAX);
+        return Err(invalid("/paths", detail));
+    }
+    let mut keys = Vec::with_capacity(paths.len());
+    for (i, path) in paths.iter().enumerate() {
+        if path.is_empty() {
+            return Err(invalid(format!("/paths/{i}"), "a path has at least one fact"));
+        }
+        let mut found = Vec::with_capacity(path.len());
+        for (j, key) in path.iter().enumerate() {
+            found.push(names::fact_key(graph, key, || format!("/paths/{i}/{j}"))?);
+        }
+        keys.push(found);
+    }
+    Ok(keys)
+}
+
+fn total<'a>(shards: impl Iterator<Item = &'a ShardStats>) -> ShardStats {
+    let mut total = ShardStats::default();
+    let mut relations: BTreeMap<RelationId, u64> = BTreeMap::new();
+    for stats in shards {
+        total.facts += stats.facts;
+        total.vectors += stats.vectors;
+        total.dead_rows += stats.dead_rows;
+        total.memtable_facts += stats.memtable_facts;
+        total.memtable_bytes += stats.memtable_bytes;
+        total.disk_bytes += stats.disk_bytes;
+        for (relation, facts) in &stats.relations {
+            *relations.entry(*relation).or_default() += facts;
+        }
+    }
+    total.relations = relations.into_iter().collect();
+    total
+}

@@ -1,0 +1,14 @@
+//! The engine: every public operation as one async method. The surfaces translate to and from it.
+//!
+//! - `engine.rs` [`Engine`], its parts, questions and writes
+//! - `call.rs` what one call carries; one shard read, repeated while that is safe
+//! - `facts.rs` get, scan, count, entity, relations, stats, rerank
+//! - `graphs.rs` create, show, list, patch and drop graphs
+
+mod call;
+mod engine;
+mod facts;
+mod graphs;
+
+pub(crate) use call::{Call, Failure, Reaction, reaction};
+pub use engine::Engine;

@@ -1,0 +1,207 @@
+//! From keys and paths to what the user sees: which parts must be fetched, and their assembly.
+
+use super::machine::Task;
+use crate::reply::{FactOut, FactVersion, PathStep, ResultOut};
+use crate::request::{EntityRef, KeyRef, RelationRef, WithParts};
+use hopbine_proto::call::{FetchRequest, Row, Seed, Step, With};
+use hopbine_proto::graph::{GraphInfo, IdKind};
+use hopbine_proto::shard_map::owner;
+use hopbine_proto::status::{Code, Problem};
+use hopbine_proto::{FactKey, Names, RelationId, ShardId};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// One result before its parts are known.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Hit {
+    /// The fact.
+    pub key: FactKey,
+    /// `None` without a question.
+    pub score: Option<f64>,
+    /// From hop 1 to the fact; empty for a seed fact.
+    pub path: Vec<Step>,
+}
+
+impl Hit {
+    /// A seed fact as a result.
+    pub fn seed(seed: Seed) -> Self {
+        Self { key: seed.key, score: Some(seed.distance), path: Vec::new() }
+    }
+}
+
+/// The rows that an answer needs, and those that have come.
+#[derive(Debug, Default)]
+pub struct Shown {
+    wanted: BTreeMap<(ShardId, Task), Vec<FactKey>>,
+    rows: HashMap<FactKey, Row>,
+}
+
+impl Shown {
+    /// What must be fetched for `hits`: nothing when ids are all that is shown.
+    pub fn wanted(hits: &[Hit], with: WithParts, graph: &GraphInfo) -> Self {
+        let named = graph.config.ids == IdKind::Names;
+        let results = named || with.payload || with.vector || with.version;
+        let paths = named || with.path_payloads || with.version;
+        let mut keys: BTreeMap<FactKey, Task> = BTreeMap::new();
+        if paths {
+            let steps = hits.iter().flat_map(|hit| &hit.path);
+            keys.extend(steps.map(|step| (step.key, Task::Paths)));
+        }
+        if results {
+            keys.extend(hits.iter().map(|hit| (hit.key, Task::Results)));
+        }
+        let mut wanted: BTreeMap<(ShardId, Task), Vec<FactKey>> = BTreeMap::new();
+        for (key, task) in keys {
+            let shard = graph.shards[owner(&graph.shards, key.entity)].id;
+            wanted.entry((shard, task)).or_default().push(key);
+        }
+        Self { wanted, rows: HashMap::new() }
+    }
+
+    /// Who must be asked for what.
+    pub fn tasks(&self) -> impl Iterator<Item = (ShardId, Task)> {
+        self.wanted.keys().copied()
+    }
+
+    /// The request for one task.
+    pub fn request(&self, shard: ShardId, task: Task, with: WithParts) -> FetchRequest {
+        let results = task == Task::Results;
+        FetchRequest {
+            keys: self.wanted.get(&(shard, task)).cloned().unwrap_or_default(),
+            // A result fact is also the last step of its path.
+            with: With {
+                payload: with.path_payloads || (results && with.payload),
+                vector: results && with.vector,
+            },
+            query: None,
+        }
+    }
+
+    /// Takes the rows of one task. All must be there: they were read from the same view before.
+    pub fn take(
+        &mut self,
+        shard: ShardId,
+        task: Task,
+        rows: Vec<Option<Row>>,
+    ) -> Result<(), Problem> {
+        let keys = self.wanted.get(&(shard, task)).map_or(&[][..], Vec::as_slice);
+        let gone = || {
+            let detail = format!("shard {shard} no longer holds the state that this answer saw");
+            Problem::new(Code::ShardUnavailable, detail).hint("repeat the request")
+        };
+        if rows.len() != keys.len() {
+            return Err(gone());
+        }
+        for (key, row) in keys.iter().zip(rows) {
+            self.rows.insert(*key, row.ok_or_else(gone)?);
+        }
+        Ok(())
+    }
+}
+
+/// Results in the order of `hits`. One whose parts did not come is left out: its shard is among
+/// the missing ones.
+pub fn results(
+    hits: Vec<Hit>,
+    shown: &Shown,
+    with: WithParts,
+    graph: &GraphInfo,
+) -> Vec<ResultOut> {
+    let writer = Writer::new(shown, with, graph, &hits);
+    hits.iter().filter_map(|hit| writer.result(hit)).collect()
+}
+
+/// Turns ids into what users write.
+pub struct Namer {
+    named: bool,
+    relations: HashMap<RelationId, Arc<str>>,
+}
+
+impl Namer {
+    /// A namer for the facts of `graph`.
+    pub fn new(graph: &GraphInfo) -> Self {
+        let relations = graph.relations.iter().map(|(name, id)| (*id, name.as_str().into()));
+        Self { named: graph.config.ids == IdKind::Names, relations: relations.collect() }
+    }
+
+    /// A relation as users write it.
+    pub fn relation(&self, id: RelationId) -> RelationRef {
+        match self.relations.get(&id) {
+            Some(name) if self.named => RelationRef::Name(name.clone()),
+            _ => RelationRef::Number(id.0.into()),
+        }
+    }
+
+    /// A key as users write it; `None` when names are needed and not known.
+    pub fn key(&self, key: FactKey, names: Option<&Names>) -> Option<KeyRef> {
+        let (entity, target) = match (self.named, names) {
+            (false, _) => (EntityRef::Number(key.entity.0), EntityRef::Number(key.target.0)),
+            (true, Some(names)) => {
+                (EntityRef::Name(names.entity.clone()), EntityRef::Name(names.target.clone()))
+            }
+            (true, None) => return None,
+        };
+        Some(KeyRef { entity, relation: self.relation(key.relation), target })
+    }
+
+    /// A row as users see it; `None` when names are needed and not known.
+    pub fn fact(&self, row: &Row, with: WithParts, graph: &GraphInfo) -> Option<FactOut> {
+        let key = row.fact.key;
+        let version = || {
+            let shard = &graph.shards[owner(&graph.shards, key.entity)];
+            FactVersion { shard: shard.id, epoch: shard.epoch, index: row.version }
+        };
+        Some(FactOut {
+            id: key,
+            key: self.key(key, row.fact.names.as_ref())?,
+            embedding: row.fact.embedding.clone().filter(|_| with.vector),
+            payload: row.fact.payload.clone().filter(|_| with.payload),
+            version: with.version.then(version),
+        })
+    }
+}
+
+struct Writer<'a> {
+    shown: &'a Shown,
+    with: WithParts,
+    graph: &'a GraphInfo,
+    namer: Namer,
+}
+
+impl<'a> Writer<'a> {
+    fn new(shown: &'a Shown, with: WithParts, graph: &'a GraphInfo, hits: &[Hit]) -> Self {
+        // Without results no name is needed, and a graph may know many.
+        let nameless = || Namer { named: false, relations: HashMap::new() };
+        let namer = if hits.is_empty() { nameless() } else { Namer::new(graph) };
+        Self { shown, with, graph, namer }
+    }
+
+    fn result(&self, hit: &Hit) -> Option<ResultOut> {
+        let step_with = WithParts { payload: self.with.path_payloads, vector: false, ..self.with };
+        let mut path = Vec::with_capacity(hit.path.len());
+        for step in &hit.path {
+            let fact = self.fact(step.key, step_with)?;
+            path.push(PathStep { fact, distance: step.distance });
+        }
+        Some(ResultOut { distance: hit.score, fact: self.fact(hit.key, self.with)?, path })
+    }
+
+    fn fact(&self, key: FactKey, with: WithParts) -> Option<FactOut> {
+        let nothing_fetched = FactOut {
+            id: key,
+            key: KeyRef {
+                entity: EntityRef::Number(key.entity.0),
+                relation: self.namer.relation(key.relation),
+                target: EntityRef::Number(key.target.0),
+            },
+            embedding: None,
+            payload: None,
+            version: None,
+        };
+        match self.shown.rows.get(&key) {
+            Some(row) => self.namer.fact(row, with, self.graph),
+            None if self.namer.named || with.payload || with.vector || with.version => None,
+            None => Some(nothing_fetched),
+        }
+    }
+}

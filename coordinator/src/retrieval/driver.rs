@@ -1,0 +1,164 @@
+//! Runs one retrieval: sends what the machine asks for, waits, and takes the time.
+
+use super::machine::{Action, Answer, Event, Retrieval, Stage, Task};
+use super::plan::Plan;
+use crate::client::Shards;
+use crate::driver::{Call, Engine, Failure, Reaction, reaction};
+use crate::reply::Timings;
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use hopbine_proto::ShardId;
+use hopbine_proto::call::{FetchReply, HopReply, ReadContext, SeedReply};
+use hopbine_proto::status::CallError;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+/// What a shard call came to.
+enum Outcome {
+    Seeds(Result<SeedReply, CallError>),
+    Hop(Result<HopReply, CallError>),
+    Rows(Result<FetchReply, CallError>),
+    /// A pause is over.
+    Awake,
+}
+
+type Pending<'a> = Pin<Box<dyn Future<Output = (ShardId, Task, Outcome)> + Send + 'a>>;
+
+/// Runs `plan` to its answer. `planned` is when the plan was ready.
+pub(crate) async fn run(
+    engine: &Engine,
+    call: &mut Call,
+    plan: Plan,
+    planned: Duration,
+) -> Result<(Answer, Timings), Failure> {
+    let shards = &*engine.parts.shards;
+    // A partial answer keeps some time back for the names and payloads of what it shows.
+    let reserve =
+        if plan.allow_partial { engine.parts.config.partial_reserve_pct.min(90) } else { 0 };
+    let mut until = call.deadline - (call.deadline.saturating_sub(planned)) * reserve as u32 / 100;
+    let (mut retrieval, mut actions) = Retrieval::start(plan, call.graph.clone());
+    let mut watch = Watch { timings: Timings::default(), stage: retrieval.stage(), since: planned };
+    let mut pending: FuturesUnordered<Pending<'_>> = FuturesUnordered::new();
+    let mut tries = 0;
+    loop {
+        for action in actions {
+            match action {
+                Action::Finish(answer) => return Ok((*answer, watch.timings)),
+                Action::Fail(problem) => return Err(problem.into()),
+                ask => pending.push(send(shards, call, ask)),
+            }
+        }
+        let event = match engine.within(until, pending.next()).await {
+            None => {
+                pending.clear();
+                until = call.deadline;
+                Event::Deadline
+            }
+            Some(done) => {
+                let (shard, task, outcome) =
+                    done.expect("an unfinished retrieval waits for a shard");
+                match event(shard, task, outcome) {
+                    Ok(event) => event,
+                    Err(error) => match reaction(error) {
+                        Reaction::Tell(problem) => Event::Lost(shard, task, problem),
+                        wait_or_refresh => {
+                            if matches!(wait_or_refresh, Reaction::Refresh) {
+                                refresh(engine, call, &mut retrieval, tries).await?;
+                            }
+                            pending.push(pause(engine.pause(tries), shard, task));
+                            tries += 1;
+                            actions = Vec::new();
+                            continue;
+                        }
+                    },
+                }
+            }
+        };
+        let begun = engine.now();
+        actions = retrieval.step(event);
+        watch.note(retrieval.stage(), begun, engine.now());
+    }
+}
+
+/// Takes the newer epochs of the same ranges; begins again when ranges have moved.
+async fn refresh(
+    engine: &Engine,
+    call: &mut Call,
+    retrieval: &mut Retrieval,
+    tries: u32,
+) -> Result<(), Failure> {
+    match engine.refreshed(&call.graph)? {
+        Some(fresh) => {
+            call.graph = fresh.clone();
+            retrieval.adopt(fresh);
+            Ok(())
+        }
+        None => {
+            engine.wait(tries, call.deadline).await?;
+            Err(Failure::Moved)
+        }
+    }
+}
+
+fn send<'a>(shards: &'a dyn Shards, call: &Call, action: Action) -> Pending<'a> {
+    let at = |shard| -> ReadContext { call.context(shard) };
+    match action {
+        Action::AskSeeds(shard, ask) => {
+            let answer = shards.seeds(at(shard), ask);
+            Box::pin(async move { (shard, Task::Seeds, Outcome::Seeds(answer.await)) })
+        }
+        Action::AskHop(shard, task, ask) => {
+            let answer = shards.hop(at(shard), ask);
+            Box::pin(async move { (shard, task, Outcome::Hop(answer.await)) })
+        }
+        Action::AskRows(shard, task, ask) => {
+            let answer = shards.fetch(at(shard), ask);
+            Box::pin(async move { (shard, task, Outcome::Rows(answer.await)) })
+        }
+        Action::Finish(_) | Action::Fail(_) => unreachable!("the end of a retrieval is not sent"),
+    }
+}
+
+fn pause<'a>(pause: Duration, shard: ShardId, task: Task) -> Pending<'a> {
+    Box::pin(async move {
+        tokio::time::sleep(pause).await;
+        (shard, task, Outcome::Awake)
+    })
+}
+
+fn event(shard: ShardId, task: Task, outcome: Outcome) -> Result<Event, CallError> {
+    Ok(match outcome {
+        Outcome::Seeds(reply) => Event::Seeds(shard, reply?),
+        Outcome::Hop(reply) => Event::Hop(shard, task, reply?),
+        Outcome::Rows(reply) => Event::Rows(shard, task, reply?),
+        Outcome::Awake => Event::Again(shard, task),
+    })
+}
+
+/// Wall time per stage.
+struct Watch {
+    timings: Timings,
+    stage: Stage,
+    since: Duration,
+}
+
+impl Watch {
+    /// The machine worked from `begun` to `now` and stands at `stage`.
+    fn note(&mut self, stage: Stage, begun: Duration, now: Duration) {
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        self.timings.merge_ms += ms(now.saturating_sub(begun));
+        if stage == self.stage {
+            return;
+        }
+        let spent = ms(now.saturating_sub(self.since));
+        match self.stage {
+            Stage::Seeds => self.timings.seeds_ms = spent,
+            Stage::Hop(_) => self.timings.hops_ms.push(spent),
+            Stage::Fetch => self.timings.fetch_ms = spent,
+            Stage::Done => {}
+        }
+        self.stage = stage;
+        self.since = now;
+    }
+}
