@@ -162,8 +162,10 @@ impl Catalogue {
     ) -> Result<CatalogueReply, Problem> {
         let entry = self.graphs.get_mut(name).ok_or_else(|| graph_not_found(name))?;
         if entry.version != version {
-            let detail =
-                format!("graph {name} is at version {}, the request names {version}", entry.version);
+            let detail = format!(
+                "graph {name} is at version {}, the request names {version}",
+                entry.version
+            );
             return Err(Problem::new(Code::PreconditionFailed, detail)
                 .hint("read the graph again and repeat with its ETag in If-Match"));
         }

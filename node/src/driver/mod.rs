@@ -1,0 +1,13 @@
+//! The moving parts of a node.
+//!
+//! - `node.rs` opening, hosting shards, shutting down
+//! - `upkeep.rs` flush, compaction, purge and scrub in the background
+//! - `health.rs` what an operator is told
+
+mod health;
+mod node;
+mod upkeep;
+
+pub use health::Check;
+pub(crate) use node::{Hosted, problem_of};
+pub use node::{Node, Parts};

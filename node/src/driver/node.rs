@@ -1,0 +1,390 @@
+//! A node from opening its folder to its shutdown: groups, shards and their upkeep.
+//! Calls of coordinators are answered in `server.rs`.
+
+use super::upkeep::Upkeep;
+use crate::catalogue::{Catalogue, CatalogueCommand, CatalogueReply};
+use crate::config::NodeConfig;
+use crate::disk::{self, FolderLock};
+use crate::error::NodeError;
+use crate::meta::{self, Meta};
+use crate::replica::Replica;
+use crate::views::Views;
+use hopbine_proto::disk::{Disk, OsDisk};
+use hopbine_proto::driver::{SystemClock, Threads};
+use hopbine_proto::graph::GraphInfo;
+use hopbine_proto::shard_map::ShardDescriptor;
+use hopbine_proto::status::{Code, Problem};
+use hopbine_proto::{Clock, Epoch, GraphId, GroupId, NodeId, ReplicaId, ShardId, Spawn};
+use hopbine_raft::{
+    Command, Founding, Group, Groups, Machine, NoPeers, RaftConfig, RaftError, World,
+};
+use hopbine_shard_store::{Shard, ShardConfig};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::time::Duration;
+use tracing::{info, warn};
+
+/// The group of the catalogue, and its only replica in a cluster of one.
+const CATALOGUE: GroupId = GroupId(0);
+const CATALOGUE_REPLICA: ReplicaId = ReplicaId(1);
+/// How long a group may take until it serves: replaying its log is most of it.
+const START_DEADLINE: Duration = Duration::from_secs(600);
+
+/// The outside world of a node.
+#[derive(Clone)]
+pub struct Parts {
+    /// Where the data lies.
+    pub disk: Arc<dyn Disk>,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Threads.
+    pub spawn: Arc<dyn Spawn>,
+}
+
+impl Default for Parts {
+    /// The machine's own.
+    fn default() -> Self {
+        Self {
+            disk: Arc::new(OsDisk),
+            clock: Arc::new(SystemClock::default()),
+            spawn: Arc::new(Threads),
+        }
+    }
+}
+
+/// One process's replicas, over one data folder.
+pub struct Node {
+    pub(crate) id: NodeId,
+    pub(crate) parts: Parts,
+    pub(crate) config: NodeConfig,
+    pub(crate) dir: PathBuf,
+    pub(crate) groups: Arc<Groups>,
+    pub(crate) meta: Arc<Meta>,
+    pub(crate) meta_group: Arc<Group>,
+    pub(crate) hosted: RwLock<BTreeMap<ShardId, Arc<Hosted>>>,
+    pub(crate) views: Views,
+    pub(crate) upkeep: Arc<Upkeep>,
+    pub(crate) workers: Arc<tokio::sync::Semaphore>,
+    pub(crate) stopping: AtomicBool,
+    /// Monotonic milliseconds before which nothing is scrubbed.
+    pub(crate) scrub_due: AtomicU64,
+    /// Serialises creating and dropping shards.
+    shaping: tokio::sync::Mutex<()>,
+    lock: Mutex<Option<FolderLock>>,
+}
+
+/// One shard that this node serves.
+pub(crate) struct Hosted {
+    pub graph: GraphId,
+    pub epoch: Epoch,
+    pub shard: Arc<Shard>,
+    pub replica: Arc<Replica>,
+    pub group: Arc<Group>,
+    /// Why the shard is not served any more.
+    pub damaged: OnceLock<String>,
+}
+
+impl Node {
+    /// Opens the data folder `dir` of this machine, alone: a second process gets `Locked`.
+    pub async fn open(dir: &Path, config: NodeConfig) -> Result<Arc<Self>, NodeError> {
+        let lock = disk::lock(dir)?;
+        Self::start(Parts::default(), dir, config, Some(lock)).await
+    }
+
+    /// Opens a data folder on a given world, without a lock: for simulated disks.
+    pub async fn open_on(
+        parts: Parts,
+        dir: &Path,
+        config: NodeConfig,
+    ) -> Result<Arc<Self>, NodeError> {
+        Self::start(parts, dir, config, None).await
+    }
+
+    async fn start(
+        parts: Parts,
+        dir: &Path,
+        config: NodeConfig,
+        lock: Option<FolderLock>,
+    ) -> Result<Arc<Self>, NodeError> {
+        if let Some(fault) = config.faults().into_iter().next() {
+            return Err(NodeError::Config(fault));
+        }
+        let data = parts.disk.as_ref();
+        disk::check_format(data, dir)?;
+        let id = disk::node_id(data, dir, disk::fresh_number())?;
+        let meta = Arc::new(Meta::open(parts.disk.clone(), dir)?);
+        let raft = RaftConfig { segment_bytes: config.log_segment_bytes, ..Default::default() };
+        let world = World {
+            disk: parts.disk.clone(),
+            spawn: parts.spawn.clone(),
+            clock: parts.clock.clone(),
+            peers: Arc::new(NoPeers),
+        };
+        let log = dir.join("raft");
+        let opened = tokio::task::spawn_blocking(move || Groups::open(world, &log, raft));
+        let opened = opened.await.unwrap_or(Err(RaftError::Stopped(CATALOGUE)));
+        let groups = opened.map_err(|error| group_error(CATALOGUE, error))?;
+        let clock = parts.clock.as_ref();
+        let meta_group =
+            start_group(&groups, clock, CATALOGUE, CATALOGUE_REPLICA, meta.clone()).await?;
+        let workers = Arc::new(tokio::sync::Semaphore::new(config.worker_reads_max));
+        let node = Arc::new(Self {
+            id,
+            parts,
+            config,
+            dir: dir.to_owned(),
+            groups,
+            meta,
+            meta_group,
+            hosted: RwLock::default(),
+            views: Views::default(),
+            upkeep: Arc::new(Upkeep::default()),
+            workers,
+            stopping: AtomicBool::new(false),
+            scrub_due: AtomicU64::new(0),
+            shaping: tokio::sync::Mutex::default(),
+            lock: Mutex::new(lock),
+        });
+        node.found().await?;
+        node.host_all().await?;
+        Upkeep::run(&node);
+        Ok(node)
+    }
+
+    /// This node's number.
+    pub fn id(&self) -> NodeId {
+        self.id
+    }
+
+    /// Identity of the cluster.
+    pub fn cluster_id(&self) -> u64 {
+        self.catalogue().cluster_id
+    }
+
+    /// The clock that deadlines of calls are measured on.
+    pub fn clock(&self) -> Arc<dyn Clock> {
+        self.parts.clock.clone()
+    }
+
+    /// Tells whoever finds the folder locked where this process serves.
+    pub fn announce(&self, url: &str) -> Result<(), NodeError> {
+        let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        lock.as_mut().map_or(Ok(()), |lock| lock.say(Some(url)))
+    }
+
+    /// The catalogue as of its last applied command.
+    pub fn catalogue(&self) -> Arc<Catalogue> {
+        self.meta.catalogue()
+    }
+
+    /// Stops taking calls, makes everything durable in segments, and closes the groups. Safe to
+    /// skip: a process that is killed instead replays its log at the next start.
+    pub async fn shutdown(self: &Arc<Self>) -> Result<(), NodeError> {
+        if self.stopping.swap(true, Ordering::SeqCst) {
+            return Ok(());
+        }
+        for hosted in self.all_hosted() {
+            hosted.replica.freeze();
+        }
+        let ended = self.upkeep.stop(self).await;
+        let saved = self.meta.save();
+        self.groups.shutdown().await;
+        if ended {
+            *self.lock.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
+        saved.map(|_| ())
+    }
+
+    /// Gives a new cluster its identity.
+    async fn found(&self) -> Result<(), NodeError> {
+        if self.catalogue().cluster_id != 0 {
+            return Ok(());
+        }
+        let command = CatalogueCommand::Found { cluster_id: disk::fresh_number() };
+        let deadline = self.parts.clock.monotonic() + START_DEADLINE;
+        let founded = self.propose_meta(&command, deadline).await;
+        founded.map_err(|problem| NodeError::Group {
+            group: CATALOGUE.0,
+            reason: problem.to_string(),
+        })?;
+        info!(node = %self.id, "founded a cluster");
+        Ok(())
+    }
+
+    /// Hosts every shard that the catalogue gives to this node, and removes the folders of shards
+    /// that it does not know (any more).
+    async fn host_all(self: &Arc<Self>) -> Result<(), NodeError> {
+        let catalogue = self.catalogue();
+        for graph in catalogue.graphs() {
+            for shard in &graph.shards {
+                self.host(graph, shard).await?;
+            }
+        }
+        let data = &self.parts.disk;
+        let dir = self.dir.join("shards");
+        data.create_dir(&dir).map_err(NodeError::io("create the shards folder"))?;
+        for name in data.list(&dir).map_err(NodeError::io("list the shards folder"))? {
+            let known = name.parse().is_ok_and(|id| self.find(ShardId(id)).is_some());
+            if !known {
+                warn!(shard = %name, "removing the folder of a shard that no graph has");
+                let removed = data.remove_dir(&dir.join(&name));
+                removed.map_err(NodeError::io("remove a shard folder"))?;
+            }
+        }
+        for group in self.groups.known() {
+            let known = group == CATALOGUE || self.find(ShardId(group.0)).is_some();
+            if !known {
+                let removed = self.groups.remove_group(group).await;
+                removed.map_err(|error| group_error(group, error))?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn host(
+        self: &Arc<Self>,
+        graph: &GraphInfo,
+        descriptor: &ShardDescriptor,
+    ) -> Result<(), NodeError> {
+        let Some((replica_id, _)) =
+            descriptor.replicas.iter().find(|(_, node)| *node == self.id).copied()
+        else {
+            return Ok(());
+        };
+        let id = descriptor.id;
+        let config = ShardConfig {
+            memtable_bytes_max: self.config.memtable_bytes_max,
+            ..ShardConfig::of_graph(id, descriptor.range, descriptor.epoch, &graph.config)
+        };
+        let dir = self.dir.join("shards").join(id.to_string());
+        let data = self.parts.disk.clone();
+        let opened = tokio::task::spawn_blocking(move || {
+            let known = data.len(&dir.join("MANIFEST")).ok().flatten().is_some();
+            if known { Shard::open(data, &dir, config) } else { Shard::create(data, &dir, config) }
+        });
+        let opened = opened.await.map_err(|error| shard_error(id, &error.to_string()))?;
+        let shard = Arc::new(opened.map_err(|error| shard_error(id, &error.to_string()))?);
+        let upkeep = self.upkeep.clone();
+        let replica = Replica::new(shard.clone(), Box::new(move || upkeep.wake()));
+        let replica = Arc::new(replica.map_err(|error| shard_error(id, &error.to_string()))?);
+        let clock = self.parts.clock.as_ref();
+        let number = GroupId(id.0);
+        let group = start_group(&self.groups, clock, number, replica_id, replica.clone()).await?;
+        let hosted = Arc::new(Hosted {
+            graph: graph.id,
+            epoch: descriptor.epoch,
+            shard,
+            replica,
+            group,
+            damaged: OnceLock::new(),
+        });
+        self.hosted.write().unwrap_or_else(PoisonError::into_inner).insert(id, hosted);
+        Ok(())
+    }
+
+    /// Creates the shards of a new graph; those that are there already are left alone.
+    pub(crate) async fn host_graph(self: &Arc<Self>, graph: &GraphInfo) -> Result<(), NodeError> {
+        let _shaping = self.shaping.lock().await;
+        for shard in &graph.shards {
+            if self.find(shard.id).is_none() {
+                self.host(graph, shard).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Stops the shards of a dropped graph and removes their folders and log records.
+    pub(crate) async fn unhost_graph(&self, graph: &GraphInfo) -> Result<(), NodeError> {
+        let _shaping = self.shaping.lock().await;
+        for shard in &graph.shards {
+            let removed = {
+                let mut hosted = self.hosted.write().unwrap_or_else(PoisonError::into_inner);
+                hosted.remove(&shard.id)
+            };
+            let Some(removed) = removed else {
+                continue;
+            };
+            let group = GroupId(shard.id.0);
+            let gone = self.groups.remove_group(group).await;
+            gone.map_err(|error| group_error(group, error))?;
+            let dir = self.dir.join("shards").join(shard.id.to_string());
+            let store = removed.shard.clone();
+            drop(removed);
+            self.upkeep.forget(&store).await;
+            let removed = self.parts.disk.remove_dir(&dir);
+            removed.map_err(NodeError::io("remove a shard folder"))?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn find(&self, shard: ShardId) -> Option<Arc<Hosted>> {
+        self.hosted.read().unwrap_or_else(PoisonError::into_inner).get(&shard).cloned()
+    }
+
+    pub(crate) fn all_hosted(&self) -> Vec<Arc<Hosted>> {
+        let hosted = self.hosted.read().unwrap_or_else(PoisonError::into_inner);
+        hosted.values().cloned().collect()
+    }
+
+    /// Runs a command through the catalogue group.
+    pub(crate) async fn propose_meta(
+        &self,
+        command: &CatalogueCommand,
+        deadline: Duration,
+    ) -> Result<CatalogueReply, Problem> {
+        let command = Command::new(Epoch(0), meta::encode(command));
+        let reply = self.meta_group.propose(command, deadline).await.map_err(problem_of)?;
+        match postcard::from_bytes(&reply.bytes) {
+            Ok(CatalogueReply::Refused(problem)) => Err(problem),
+            Ok(reply) => Ok(reply),
+            Err(_) => Err(Problem::new(Code::VersionSkew, "the catalogue's reply is unreadable")),
+        }
+    }
+}
+
+/// Starts a group of one voter and waits until it has applied all that its log holds.
+async fn start_group(
+    groups: &Arc<Groups>,
+    clock: &dyn Clock,
+    id: GroupId,
+    replica: ReplicaId,
+    machine: Arc<dyn Machine>,
+) -> Result<Arc<Group>, NodeError> {
+    let failed = |error| group_error(id, error);
+    let group =
+        groups.start_group(id, replica, machine, Founding::OneVoter).await.map_err(failed)?;
+    group.ready(clock.monotonic() + START_DEADLINE).await.map_err(failed)?;
+    Ok(group)
+}
+
+fn group_error(group: GroupId, error: RaftError) -> NodeError {
+    NodeError::Group { group: group.0, reason: error.to_string() }
+}
+
+fn shard_error(shard: ShardId, reason: &str) -> NodeError {
+    NodeError::Damaged { file: format!("shards/{shard}"), reason: reason.to_owned() }
+}
+
+/// What a user is told when a group did not take a command.
+pub(crate) fn problem_of(error: RaftError) -> Problem {
+    let code = match &error {
+        RaftError::NotLeader { .. } | RaftError::NoQuorum(_) => Code::NoQuorum,
+        RaftError::Overloaded(_) => Code::Overloaded,
+        RaftError::Full => Code::DiskFull,
+        RaftError::TooLarge(_) => Code::PayloadTooLarge,
+        RaftError::Late(_) => Code::DeadlineExceeded,
+        RaftError::Unknown(_) => Code::OutcomeUnknown,
+        RaftError::Stopped(_) => Code::ShuttingDown,
+        RaftError::Running(_) | RaftError::Failed { .. } | RaftError::Log(_) => {
+            Code::ShardUnavailable
+        }
+    };
+    let problem = Problem::new(code, error.to_string());
+    match code {
+        Code::Overloaded | Code::NoQuorum => problem.retry_after_ms(100),
+        Code::DiskFull | Code::ShardUnavailable => problem.retry_after_ms(1_000),
+        _ => problem,
+    }
+}

@@ -1,0 +1,323 @@
+//! Work that no request waits for: flush, compaction, purge of the log, scrub.
+//!
+//! Two threads, so that a long compaction never holds up the flush that writers depend on. Each
+//! goes over all shards when woken, and once a second in any case.
+
+use super::node::{Hosted, Node};
+use hopbine_proto::ShardId;
+use hopbine_shard_store::{Shard, StoreError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::time::Duration;
+use tokio::sync::watch;
+use tracing::{error, info, warn};
+
+/// Longest pause of an idle thread.
+const TICK: Duration = Duration::from_secs(1);
+/// How long a stop waits for a compaction under way.
+const STOP_PATIENCE: Duration = Duration::from_secs(10);
+/// How long the drop of a graph waits for work on its shards.
+const FORGET_PATIENCE: Duration = Duration::from_secs(2);
+/// Pause of the scrub after about every mebibyte.
+const SCRUB_PAUSE: Duration = Duration::from_millis(20);
+
+/// State shared by the two threads, the replicas that wake them and the calls that wait.
+pub(crate) struct Upkeep {
+    signal: Mutex<Signal>,
+    woken: Condvar,
+    /// Grows with every finished piece of work.
+    progress: watch::Sender<u64>,
+    disk_full: AtomicBool,
+    failure: Mutex<Option<String>>,
+    running: AtomicU64,
+    stopping: AtomicBool,
+}
+
+#[derive(Default)]
+struct Signal {
+    flush: bool,
+    compact: bool,
+}
+
+/// Which of the two threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Duty {
+    Flush,
+    Compact,
+}
+
+impl Default for Upkeep {
+    fn default() -> Self {
+        Self {
+            signal: Mutex::default(),
+            woken: Condvar::new(),
+            progress: watch::Sender::new(0),
+            disk_full: AtomicBool::new(false),
+            failure: Mutex::default(),
+            running: AtomicU64::new(0),
+            stopping: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Upkeep {
+    /// Starts the threads. They hold the node weakly, so that it can go.
+    pub fn run(node: &Arc<Node>) {
+        for (duty, name) in [(Duty::Flush, "flush"), (Duty::Compact, "compact")] {
+            let upkeep = node.upkeep.clone();
+            let weak = Arc::downgrade(node);
+            let runtime = tokio::runtime::Handle::current();
+            upkeep.running.fetch_add(1, Ordering::SeqCst);
+            node.parts.spawn.spawn(
+                name,
+                Box::new(move || {
+                    upkeep.serve(duty, &weak, &runtime);
+                    upkeep.running.fetch_sub(1, Ordering::SeqCst);
+                    upkeep.advance();
+                }),
+            );
+        }
+    }
+
+    /// There is something to flush. Cheap.
+    pub fn wake(&self) {
+        let mut signal = self.signal.lock().unwrap_or_else(PoisonError::into_inner);
+        signal.flush = true;
+        signal.compact = true;
+        drop(signal);
+        self.woken.notify_all();
+    }
+
+    /// Whether the last flush found no space.
+    pub fn disk_full(&self) -> bool {
+        self.disk_full.load(Ordering::Relaxed)
+    }
+
+    /// Why the process must stop, when it must.
+    pub fn failure(&self) -> Option<String> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Notes that the process must stop: nothing unsynced can be trusted any more.
+    pub fn fail(&self, reason: String) {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(reason);
+        self.advance();
+    }
+
+    /// Resolves once `fail` was called, with the reason.
+    pub async fn failed(&self) -> String {
+        let mut progress = self.progress.subscribe();
+        loop {
+            if let Some(reason) = self.failure() {
+                return reason;
+            }
+            if progress.changed().await.is_err() {
+                return "the node is gone".to_owned();
+            }
+        }
+    }
+
+    /// Resolves once nothing of `shard` waits for a flush or a compaction.
+    pub async fn settled(&self, shard: &Shard) {
+        let mut progress = self.progress.subscribe();
+        while (shard.frozen_memtables() > 0 || shard.compaction_due()) && self.failure().is_none() {
+            self.wake();
+            if progress.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Flushes what is frozen and ends the threads. Returns whether both have ended.
+    pub async fn stop(&self, node: &Node) -> bool {
+        let mut progress = self.progress.subscribe();
+        while node.all_hosted().iter().any(|hosted| hosted.shard.frozen_memtables() > 0)
+            && !self.disk_full()
+            && self.failure().is_none()
+        {
+            self.wake();
+            if progress.changed().await.is_err() {
+                break;
+            }
+        }
+        self.stopping.store(true, Ordering::SeqCst);
+        let ended = async {
+            while self.running.load(Ordering::SeqCst) > 0 {
+                self.wake();
+                if progress.changed().await.is_err() {
+                    break;
+                }
+            }
+        };
+        // A long compaction is left to the end of the process: the next start removes its file.
+        tokio::time::timeout(STOP_PATIENCE, ended).await.is_ok()
+    }
+
+    /// Resolves once no thread works on `shard`, which is hosted no more, or after a while: then
+    /// the work fails by itself when its folder is gone.
+    pub async fn forget(&self, shard: &Arc<Shard>) {
+        let mut progress = self.progress.subscribe();
+        let idle = async {
+            // Each thread holds the shard only while it works on it.
+            while Arc::strong_count(shard) > 1 {
+                self.wake();
+                if progress.changed().await.is_err() {
+                    return;
+                }
+            }
+        };
+        let _ = tokio::time::timeout(FORGET_PATIENCE, idle).await;
+    }
+
+    fn advance(&self) {
+        self.progress.send_modify(|count| *count += 1);
+    }
+
+    fn serve(&self, duty: Duty, node: &Weak<Node>, runtime: &tokio::runtime::Handle) {
+        let mut scrubbed: Option<ShardId> = None;
+        while !self.stopping.load(Ordering::SeqCst) {
+            let idle = self.wait(duty);
+            let Some(node) = node.upgrade() else {
+                return;
+            };
+            if self.failure().is_some() {
+                continue;
+            }
+            match duty {
+                Duty::Flush => self.flush_all(&node, runtime),
+                Duty::Compact => {
+                    self.compact_all(&node);
+                    if idle {
+                        scrubbed = self.scrub_next(&node, scrubbed);
+                    }
+                }
+            }
+            self.advance();
+        }
+    }
+
+    /// Waits for a wake-up; returns whether there was none for a while.
+    fn wait(&self, duty: Duty) -> bool {
+        let signal = self.signal.lock().unwrap_or_else(PoisonError::into_inner);
+        let wanted = |signal: &mut Signal| match duty {
+            Duty::Flush => !std::mem::take(&mut signal.flush),
+            Duty::Compact => !std::mem::take(&mut signal.compact),
+        };
+        let waited = self.woken.wait_timeout_while(signal, TICK, wanted);
+        waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+    }
+
+    fn flush_all(&self, node: &Node, runtime: &tokio::runtime::Handle) {
+        let mut full = false;
+        let pinning = node.groups.pinning();
+        for hosted in node.all_hosted() {
+            if pinning.contains(&hosted.group.id()) {
+                hosted.replica.freeze();
+            }
+            let mut flushed = false;
+            while self.step(&hosted, &mut full, |shard| shard.flush_oldest()) {
+                flushed = true;
+                self.advance();
+            }
+            if flushed {
+                self.purge(&hosted.group, runtime);
+            }
+        }
+        if node.meta.wants_saving() || pinning.contains(&node.meta_group.id()) {
+            match node.meta.save() {
+                Ok(true) => self.purge(&node.meta_group, runtime),
+                Ok(false) => {}
+                Err(failure) => error!(error = %failure, "the catalogue could not be saved"),
+            }
+        }
+        let was_full = self.disk_full.swap(full, Ordering::Relaxed);
+        if full && !was_full {
+            error!("no space for new data: writes are refused until there is some");
+        } else if was_full && !full {
+            info!("there is space again");
+        }
+        node.views.drop_expired(node.parts.clock.monotonic());
+    }
+
+    fn compact_all(&self, node: &Node) {
+        for hosted in node.all_hosted() {
+            // A full disk refuses nothing here: what is there stays as it is.
+            while self.step(&hosted, &mut false, |shard| shard.compact_once()) {
+                self.advance();
+                if self.stopping.load(Ordering::SeqCst) {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// One piece of work on one shard; returns whether there may be more.
+    fn step(
+        &self,
+        hosted: &Hosted,
+        full: &mut bool,
+        work: impl FnOnce(&Shard) -> Result<bool, StoreError>,
+    ) -> bool {
+        let shard = hosted.shard.config().shard;
+        if hosted.damaged.get().is_some() {
+            return false;
+        }
+        match work(&hosted.shard) {
+            Ok(done) => done,
+            Err(StoreError::Stopped) => false,
+            Err(StoreError::DiskFull(_)) => {
+                *full = true;
+                false
+            }
+            Err(failure @ StoreError::SyncFailed(_)) => {
+                error!(%shard, error = %failure, "the disk cannot be trusted any more");
+                self.fail(failure.to_string());
+                false
+            }
+            Err(failure @ StoreError::Io(_)) => {
+                warn!(%shard, error = %failure, "background work failed; it is tried again");
+                false
+            }
+            Err(failure) => {
+                error!(%shard, error = %failure, "a damaged shard stops serving");
+                let reason = format!("shard {shard}: {failure}");
+                hosted.damaged.get_or_init(|| reason);
+                false
+            }
+        }
+    }
+
+    fn purge(&self, group: &Arc<hopbine_raft::Group>, runtime: &tokio::runtime::Handle) {
+        let group = group.clone();
+        runtime.spawn(async move {
+            if let Err(failure) = group.purge_to_checkpoint().await {
+                warn!(group = %group.id(), error = %failure, "the log could not be purged");
+            }
+        });
+    }
+
+    /// Scrubs the shard after `last`, in the order of their numbers.
+    fn scrub_next(&self, node: &Node, last: Option<ShardId>) -> Option<ShardId> {
+        let pause = node.config.scrub_pause_ms;
+        let now = node.parts.clock.monotonic().as_millis() as u64;
+        if pause == 0 || now < node.scrub_due.load(Ordering::Relaxed) {
+            return last;
+        }
+        node.scrub_due.store(now + pause, Ordering::Relaxed);
+        let all = node.all_hosted();
+        let number = |hosted: &Arc<Hosted>| hosted.shard.config().shard;
+        let next = all.iter().find(|hosted| last.is_none_or(|last| number(hosted) > last));
+        let next = next.or_else(|| all.first())?;
+        self.step(next, &mut false, |shard| {
+            let scrub = shard.scrub(&mut |_| {
+                // A new flush or a stop ends the pass; the next one starts over.
+                let signal = self.signal.lock().unwrap_or_else(PoisonError::into_inner);
+                let woken = self.woken.wait_timeout(signal, SCRUB_PAUSE);
+                let compact = woken.unwrap_or_else(PoisonError::into_inner).0.compact;
+                !compact && !self.stopping.load(Ordering::SeqCst)
+            });
+            scrub.map(|()| false)
+        });
+        Some(number(next))
+    }
+}

@@ -1,0 +1,378 @@
+//! Answers the calls of coordinators: which shard, which view, on which thread.
+//!
+//! Small reads run on the calling thread; longer ones on a worker, so that no async thread is
+//! held for more than about half a millisecond. A dropped call stops its work at the next look.
+
+use crate::catalogue::{CatalogueCommand, CatalogueReply};
+use crate::driver::{Hosted, Node, problem_of};
+use crate::error::{NodeError, not_hosted};
+use crate::replica::{BatchReply, encode_ops};
+use hopbine_proto::call::{
+    CountReply, EntityReply, FetchReply, FetchRequest, Freshness, HopReply, HopRequest,
+    ReadContext, ScanReply, ScanRequest, SeedReply, SeedRequest, ShardStats, Wait, WriteBatch,
+    WriteContext, WriteReply,
+};
+use hopbine_proto::filter::Filter;
+use hopbine_proto::graph::{GraphConfig, GraphInfo, GraphPatch};
+use hopbine_proto::status::{CallError, Code, Problem};
+use hopbine_proto::{EntityId, GraphId, KeyRange, LogIndex, RequestId};
+use hopbine_raft::{Command, RaftError};
+use hopbine_shard_store::{Pressure, StoreError, View};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tracing::error;
+
+/// Rows that a hop or fetch is assumed to read per entity or key before it is looked at.
+const ROWS_PER_ENTITY: u64 = 16;
+/// Creating and dropping graphs moves files.
+const SHAPING_DEADLINE: Duration = Duration::from_secs(30);
+
+impl Node {
+    /// The facts nearest to a vector.
+    pub async fn seeds(
+        &self,
+        at: ReadContext,
+        ask: Arc<SeedRequest>,
+    ) -> Result<SeedReply, CallError> {
+        let (hosted, view) = self.view(&at).await?;
+        let rows = hosted.shard.rows();
+        self.read(&at, hosted, rows, move |stop| view.seeds(&ask, stop)).await
+    }
+
+    /// One hop from the frontier entities that a shard owns.
+    pub async fn hop(&self, at: ReadContext, ask: HopRequest) -> Result<HopReply, CallError> {
+        let (hosted, view) = self.view(&at).await?;
+        let rows = ask.frontier.len() as u64 * ROWS_PER_ENTITY;
+        self.read(&at, hosted, rows, move |stop| view.hop(&ask, stop)).await
+    }
+
+    /// Facts by key.
+    pub async fn fetch(&self, at: ReadContext, ask: FetchRequest) -> Result<FetchReply, CallError> {
+        let (hosted, view) = self.view(&at).await?;
+        let rows = ask.keys.len() as u64 * ROWS_PER_ENTITY;
+        self.read(&at, hosted, rows, move |stop| view.fetch(&ask, stop)).await
+    }
+
+    /// Facts of a range in key order.
+    pub async fn scan(&self, at: ReadContext, ask: ScanRequest) -> Result<ScanReply, CallError> {
+        let (hosted, view) = self.view(&at).await?;
+        let rows =
+            if ask.filter.is_some() { hosted.shard.rows() } else { u64::from(ask.limit) * 4 };
+        self.read(&at, hosted, rows, move |stop| view.scan(&ask, stop)).await
+    }
+
+    /// Number of live facts of a range that pass.
+    pub async fn count(
+        &self,
+        at: ReadContext,
+        range: KeyRange,
+        filter: Option<Arc<Filter>>,
+    ) -> Result<CountReply, CallError> {
+        let (hosted, view) = self.view(&at).await?;
+        let rows = hosted.shard.rows();
+        self.read(&at, hosted, rows, move |stop| view.count(&range, filter.as_deref(), stop)).await
+    }
+
+    /// Name and degrees of one entity.
+    pub async fn entity(
+        &self,
+        at: ReadContext,
+        entity: EntityId,
+    ) -> Result<EntityReply, CallError> {
+        let (hosted, view) = self.view(&at).await?;
+        let rows = hosted.shard.rows();
+        self.read(&at, hosted, rows, move |stop| view.entity(entity, stop)).await
+    }
+
+    /// Sizes and state of a shard.
+    pub async fn stats(&self, at: ReadContext) -> Result<ShardStats, CallError> {
+        let hosted = self.hosted_at(at.graph, at.shard, at.epoch)?;
+        let shard = hosted.shard.clone();
+        let rows = shard.rows();
+        self.read(&at, hosted, rows, move |_| shard.stats()).await
+    }
+
+    /// Lets go of what `request` pinned.
+    pub fn release(&self, request: RequestId) {
+        self.views.release(request);
+    }
+
+    /// Applies a batch at one log index, or not at all. `Unknown` fates are `outcome_unknown`.
+    pub async fn write(
+        &self,
+        at: WriteContext,
+        batch: WriteBatch,
+    ) -> Result<WriteReply, CallError> {
+        let hosted = self.hosted_at(at.graph, at.shard, at.epoch)?;
+        if let Some(problem) = self.write_refusal(&hosted) {
+            return Err(problem.into());
+        }
+        let command = Command {
+            idempotency: batch.idempotency,
+            ..Command::new(at.epoch, encode_ops(&batch.ops))
+        };
+        let proposed = hosted.group.propose(command, at.deadline).await;
+        let reply = proposed.map_err(|error| match error {
+            RaftError::NotLeader { .. } => CallError::NotLeader { shard: at.shard, leader: None },
+            other => self.group_problem(other).into(),
+        })?;
+        let mut reply = match BatchReply::decode(&reply.bytes) {
+            Ok(BatchReply::Done(reply)) => reply,
+            Ok(BatchReply::Stale { current }) => {
+                let (shard, sent) = (at.shard, at.epoch);
+                return Err(CallError::StaleEpoch { shard, sent, current });
+            }
+            Ok(BatchReply::Refused(problem)) => return Err(problem.into()),
+            Err(_) => {
+                let detail = "the reply of the log cannot be read";
+                return Err(Problem::new(Code::VersionSkew, detail).into());
+            }
+        };
+        reply.index = reply.index.max(LogIndex(0));
+        if at.wait == Wait::Indexed {
+            // The write itself is durable whatever happens while waiting.
+            let settled = self.upkeep.settled(&hosted.shard);
+            let left = at.deadline.saturating_sub(self.parts.clock.monotonic());
+            if tokio::time::timeout(left, settled).await.is_err() {
+                let detail = "written and searchable by scan, but not sealed within the deadline";
+                return Err(Problem::new(Code::DeadlineExceeded, detail).into());
+            }
+        }
+        Ok(reply)
+    }
+
+    /// Seals everything written so far into segments with their graphs, and compacts what is due.
+    pub async fn settle(&self) -> Result<(), NodeError> {
+        for hosted in self.all_hosted() {
+            self.upkeep.settled(&hosted.shard).await;
+            if hosted.replica.freeze() {
+                self.upkeep.settled(&hosted.shard).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// All graphs by name.
+    pub fn graphs(&self) -> Vec<Arc<GraphInfo>> {
+        self.catalogue().graphs().cloned().collect()
+    }
+
+    /// One graph as last seen.
+    pub fn graph(&self, name: &str) -> Option<Arc<GraphInfo>> {
+        self.catalogue().graph(name).cloned()
+    }
+
+    /// Creates a graph. `true`: created; `false`: it was there with the same configuration.
+    pub async fn create(
+        self: &Arc<Self>,
+        name: String,
+        config: GraphConfig,
+    ) -> Result<(Arc<GraphInfo>, bool), Problem> {
+        self.refuse_when_stopping()?;
+        if config.shards.replicas > 1 {
+            let detail =
+                format!("{} replicas need as many nodes, there is 1", config.shards.replicas);
+            return Err(Problem::new(Code::InvalidRequest, detail)
+                .at("/shards/replicas", "more replicas than nodes"));
+        }
+        let command = CatalogueCommand::Create { name, config, node: self.id };
+        match self.propose_meta(&command, self.shaping_deadline()).await? {
+            CatalogueReply::Graph(graph, fresh) => {
+                self.host_graph(&graph).await.map_err(node_problem)?;
+                Ok((graph, fresh))
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Changes a graph that is at `version`.
+    pub async fn patch(
+        &self,
+        name: String,
+        version: u64,
+        patch: GraphPatch,
+    ) -> Result<Arc<GraphInfo>, Problem> {
+        self.refuse_when_stopping()?;
+        let command = CatalogueCommand::Patch { name, version, patch };
+        match self.propose_meta(&command, self.shaping_deadline()).await? {
+            CatalogueReply::Graph(graph, _) => Ok(graph),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Drops a graph and its facts.
+    pub async fn drop_graph(&self, name: String) -> Result<(), Problem> {
+        self.refuse_when_stopping()?;
+        let command = CatalogueCommand::Drop { name };
+        match self.propose_meta(&command, self.shaping_deadline()).await? {
+            CatalogueReply::Dropped(graph) => self.unhost_graph(&graph).await.map_err(node_problem),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Gives relation names their ids.
+    pub async fn register_relations(
+        &self,
+        graph: GraphId,
+        names: Vec<String>,
+    ) -> Result<Arc<GraphInfo>, Problem> {
+        self.refuse_when_stopping()?;
+        let command = CatalogueCommand::Register { graph, names };
+        match self.propose_meta(&command, self.shaping_deadline()).await? {
+            CatalogueReply::Graph(graph, _) => Ok(graph),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn shaping_deadline(&self) -> Duration {
+        self.parts.clock.monotonic() + SHAPING_DEADLINE
+    }
+
+    pub(crate) fn refuse_when_stopping(&self) -> Result<(), Problem> {
+        if self.stopping.load(Ordering::SeqCst) {
+            return Err(Problem::new(Code::ShuttingDown, "the process is on its way out")
+                .retry_after_ms(1_000));
+        }
+        Ok(())
+    }
+
+    fn hosted_at(
+        &self,
+        graph: GraphId,
+        shard: hopbine_proto::ShardId,
+        sent: hopbine_proto::Epoch,
+    ) -> Result<Arc<Hosted>, CallError> {
+        self.refuse_when_stopping()?;
+        let hosted = self.find(shard).filter(|hosted| hosted.graph == graph);
+        let hosted = hosted.ok_or_else(|| not_hosted(shard))?;
+        if hosted.epoch != sent {
+            return Err(CallError::StaleEpoch { shard, sent, current: hosted.epoch });
+        }
+        if let Some(reason) = hosted.damaged.get() {
+            return Err(Problem::new(Code::DataDamaged, reason.clone())
+                .hint("verify the folder with hopbine check, then restore it")
+                .into());
+        }
+        Ok(hosted)
+    }
+
+    /// The view that this request reads on this shard, pinned by its first read.
+    async fn view(&self, at: &ReadContext) -> Result<(Arc<Hosted>, View), CallError> {
+        let hosted = self.hosted_at(at.graph, at.shard, at.epoch)?;
+        if let Some(view) = self.views.get(at.request, at.shard) {
+            return Ok((hosted, view));
+        }
+        if at.freshness == Freshness::Strong {
+            let barrier = hosted.group.read_barrier(at.deadline).await;
+            barrier.map_err(|error| self.group_problem(error))?;
+        }
+        let applied = hosted.shard.applied().1;
+        if applied < at.min_index {
+            // One voter: what it acknowledged it has applied. A token from the future is not ours.
+            let (shard, needed) = (at.shard, at.min_index);
+            return Err(CallError::Behind { shard, applied, needed });
+        }
+        let now = self.parts.clock.monotonic();
+        let view = hosted.shard.view();
+        let view = self.views.pin(at.request, at.shard, view, at.deadline, now)?;
+        Ok((hosted, view))
+    }
+
+    /// Runs `work` here when it reads few rows, else on a worker thread.
+    async fn read<T: Send + 'static>(
+        &self,
+        at: &ReadContext,
+        hosted: Arc<Hosted>,
+        rows: u64,
+        work: impl FnOnce(&dyn Fn() -> bool) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, CallError> {
+        let clock = self.parts.clock.clone();
+        let deadline = at.deadline;
+        if rows <= self.config.inline_rows_max {
+            let result = work(&|| clock.monotonic() >= deadline);
+            return result.map_err(|error| read_error(&hosted, error));
+        }
+        let left = deadline.saturating_sub(clock.monotonic());
+        let place = tokio::time::timeout(left, self.workers.clone().acquire_owned()).await;
+        let Ok(Ok(place)) = place else {
+            return Err(read_error(&hosted, StoreError::Stopped));
+        };
+        let dropped = DropFlag::default();
+        let flag = dropped.0.clone();
+        let result = tokio::task::spawn_blocking(move || {
+            let _place = place;
+            work(&|| flag.load(Ordering::Relaxed) || clock.monotonic() >= deadline)
+        });
+        match result.await {
+            Ok(result) => result.map_err(|error| read_error(&hosted, error)),
+            Err(_) => {
+                error!(shard = %at.shard, "a read panicked");
+                let detail = format!("a read of shard {} failed", at.shard);
+                Err(Problem::new(Code::ShardUnavailable, detail).into())
+            }
+        }
+    }
+
+    fn write_refusal(&self, hosted: &Hosted) -> Option<Problem> {
+        if hosted.shard.write_pressure() == Pressure::Full {
+            let detail = "the memtable is full and the last one is still being flushed";
+            return Some(Problem::new(Code::Overloaded, detail).retry_after_ms(200));
+        }
+        let full = self.upkeep.disk_full();
+        full.then(|| {
+            Problem::new(Code::DiskFull, "there is no space for new data").retry_after_ms(5_000)
+        })
+    }
+
+    fn group_problem(&self, error: RaftError) -> Problem {
+        if matches!(error, RaftError::Failed { .. } | RaftError::Log(_)) {
+            error!(%error, "a raft group failed");
+            self.upkeep.fail(error.to_string());
+        }
+        problem_of(error)
+    }
+}
+
+/// Tells the worker of a call that was dropped.
+#[derive(Default)]
+struct DropFlag(Arc<AtomicBool>);
+
+impl Drop for DropFlag {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn read_error(hosted: &Hosted, failure: StoreError) -> CallError {
+    let shard = hosted.shard.config().shard;
+    let problem = match failure {
+        StoreError::Stopped => {
+            Problem::new(Code::DeadlineExceeded, format!("shard {shard} did not finish in time"))
+        }
+        StoreError::Damaged { .. }
+        | StoreError::DamagedManifest { .. }
+        | StoreError::UnknownVersion { .. } => {
+            error!(%shard, error = %failure, "a damaged shard stops serving");
+            let reason = format!("shard {shard}: {failure}");
+            let reason = hosted.damaged.get_or_init(|| reason).clone();
+            Problem::new(Code::DataDamaged, reason)
+                .hint("verify the folder with hopbine check, then restore it")
+        }
+        StoreError::DiskFull(_) | StoreError::Io(_) | StoreError::SyncFailed(_) => {
+            error!(%shard, error = %failure, "a read failed");
+            Problem::new(Code::ShardUnavailable, format!("shard {shard}: {failure}"))
+                .retry_after_ms(1_000)
+        }
+    };
+    problem.into()
+}
+
+fn node_problem(error: NodeError) -> Problem {
+    error!(%error, "a graph could not be shaped");
+    Problem::new(Code::ShardUnavailable, error.to_string()).retry_after_ms(1_000)
+}
+
+fn unexpected(reply: &CatalogueReply) -> Problem {
+    Problem::new(Code::VersionSkew, format!("the catalogue answered {reply:?}"))
+}

@@ -1,0 +1,257 @@
+//! One node over a real folder and over a simulated disk: what was acknowledged is there after
+//! every kind of stop.
+
+use hopbine_node::{Node, NodeConfig, NodeError, Parts, check_folder};
+use hopbine_proto::call::{Arrival, FrontierEntity};
+use hopbine_proto::call::{
+    FetchRequest, Freshness, HopOutput, HopRequest, Idempotency, ReadContext, Relations, SeedMode,
+    SeedRequest, Wait, With, WriteBatch, WriteContext, WriteOp, WriteReply,
+};
+use hopbine_proto::graph::{GraphConfig, GraphInfo, IdKind};
+use hopbine_proto::score::ScoreMode;
+use hopbine_proto::sim_disk::{SimDisk, Tear};
+use hopbine_proto::status::{CallError, Code};
+use hopbine_proto::{EntityId, Fact, FactKey, LogIndex, RequestId, shard_map};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn config() -> NodeConfig {
+    let memtable_bytes_max = 64 << 10;
+    NodeConfig { memtable_bytes_max, log_segment_bytes: 256 << 10, ..NodeConfig::default() }
+}
+
+fn graph_config(boundaries: &[u64]) -> GraphConfig {
+    let mut config = GraphConfig::new(4, IdKind::U64);
+    config.shards.boundaries = boundaries.to_vec();
+    config
+}
+
+fn fact(entity: u64, target: u64, serial: u64) -> Fact {
+    let angle = (entity * 31 + target) as f32;
+    let embedding = vec![angle.sin(), angle.cos(), 0.5, 0.25];
+    Fact {
+        key: FactKey::new(entity, 1, target),
+        names: None,
+        embedding: Some(embedding.into()),
+        payload: Some(format!("{{\"serial\":{serial}}}").into()),
+    }
+}
+
+fn read_at(node: &Node, graph: &GraphInfo, entity: u64, request: u128) -> ReadContext {
+    let shard = &graph.shards[shard_map::owner(&graph.shards, EntityId(entity))];
+    ReadContext {
+        graph: graph.id,
+        shard: shard.id,
+        epoch: shard.epoch,
+        request: RequestId(request),
+        freshness: Freshness::Strong,
+        min_index: LogIndex(0),
+        deadline: node.clock().monotonic() + PATIENCE,
+    }
+}
+
+async fn write(
+    node: &Node,
+    graph: &GraphInfo,
+    ops: Vec<WriteOp>,
+    idempotency: Option<Idempotency>,
+) -> Result<WriteReply, CallError> {
+    let entity = ops[0].entity();
+    let shard = &graph.shards[shard_map::owner(&graph.shards, entity)];
+    let at = WriteContext {
+        graph: graph.id,
+        shard: shard.id,
+        epoch: shard.epoch,
+        deadline: node.clock().monotonic() + PATIENCE,
+        wait: Wait::Committed,
+    };
+    node.write(at, WriteBatch { ops, idempotency }).await
+}
+
+async fn payloads(node: &Node, graph: &GraphInfo, keys: &[FactKey]) -> Vec<Option<String>> {
+    let mut found = Vec::new();
+    for key in keys {
+        let at = read_at(node, graph, key.entity.0, 1);
+        let with = With { payload: true, vector: false };
+        let ask = FetchRequest { keys: vec![*key], with, query: None };
+        let reply = node.fetch(at, ask).await.expect("fetched");
+        node.release(RequestId(1));
+        let row = reply.rows.into_iter().next().flatten();
+        found.push(row.and_then(|row| row.fact.payload).map(|text| text.to_string()));
+    }
+    found
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restarted_node_has_its_graphs_its_facts_and_its_answers() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let node = Node::open(dir.path(), config()).await.expect("opened");
+    let (graph, fresh) = node.create("g".into(), graph_config(&[100])).await.expect("created");
+    assert!(fresh && graph.shards.len() == 2);
+    for entity in (0..2_000).step_by(10) {
+        let ops = (0..10).map(|target| WriteOp::Upsert(fact(entity, target, entity))).collect();
+        let reply = write(&node, &graph, ops, None).await.expect("written");
+        assert_eq!((reply.upserted, reply.replaced), (10, 0));
+    }
+    let locked = Node::open(dir.path(), config()).await;
+    assert!(matches!(locked, Err(NodeError::Locked { .. })));
+    let cluster = node.cluster_id();
+    node.shutdown().await.expect("stopped");
+    drop(node);
+
+    let disk: Arc<dyn hopbine_proto::disk::Disk> = Arc::new(hopbine_proto::disk::OsDisk);
+    let report = check_folder(&disk, dir.path()).expect("checked");
+    assert_eq!((report.graphs, report.shards, report.findings), (1, 2, vec![]));
+    assert_eq!(report.rows, 2_000);
+
+    let node = Node::open(dir.path(), config()).await.expect("opened again");
+    assert_eq!(node.cluster_id(), cluster);
+    let graph = node.graph("g").expect("the graph is there");
+    let keys = [FactKey::new(0, 1, 3), FactKey::new(1_990, 1, 9), FactKey::new(5, 1, 5)];
+    let found = payloads(&node, &graph, &keys).await;
+    assert_eq!(found, [Some("{\"serial\":0}".into()), Some("{\"serial\":1990}".into()), None]);
+
+    let query: Arc<[f32]> = fact(500, 4, 0).embedding.expect("has one");
+    let ask = SeedRequest {
+        query: query.clone(),
+        k: 1,
+        relations: Relations::Any,
+        filter: None,
+        mode: SeedMode::Auto,
+    };
+    let at = read_at(&node, &graph, 500, 2);
+    let seeds = node.seeds(at.clone(), Arc::new(ask)).await.expect("searched").seeds;
+    assert_eq!(seeds[0].key, FactKey::new(500, 1, 4));
+    let arrival = Arrival { start: EntityId(500), prefix: 0.0, tie: 0 };
+    let hop = HopRequest {
+        frontier: vec![FrontierEntity { entity: EntityId(500), arrivals: vec![arrival] }],
+        relations: Relations::Any,
+        query: Some(query),
+        weight: 1.0,
+        filter: None,
+        limit_per_entity: 10,
+        limit_rows: 100,
+        return_to_start: false,
+        output: HopOutput::Facts { top_k: 1, score: ScoreMode::Path },
+    };
+    let facts = node.hop(at, hop).await.expect("walked").facts;
+    assert_eq!(facts[0].key, FactKey::new(500, 1, 4));
+    node.release(RequestId(2));
+    node.shutdown().await.expect("stopped");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_retry_under_its_key_applies_once_even_after_a_restart() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let node = Node::open(dir.path(), config()).await.expect("opened");
+    let (graph, _) = node.create("g".into(), graph_config(&[])).await.expect("created");
+    let key = Some(Idempotency { key: 7, batch: 1 });
+    let ops = vec![WriteOp::Upsert(fact(1, 2, 1))];
+    let first = write(&node, &graph, ops.clone(), key).await.expect("written");
+    write(&node, &graph, vec![WriteOp::Delete(FactKey::new(1, 1, 2))], None).await.expect("gone");
+    node.shutdown().await.expect("stopped");
+    drop(node);
+    let node = Node::open(dir.path(), config()).await.expect("opened");
+    let again = write(&node, &graph, ops.clone(), key).await.expect("answered");
+    assert_eq!(first, again);
+    assert_eq!(payloads(&node, &graph, &[FactKey::new(1, 1, 2)]).await, [None]);
+    let other = Some(Idempotency { key: 7, batch: 2 });
+    match write(&node, &graph, ops, other).await {
+        Err(CallError::Problem(problem)) => assert_eq!(problem.code, Code::IdempotencyConflict),
+        other => panic!("expected a conflict, got {other:?}"),
+    }
+    node.shutdown().await.expect("stopped");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dropped_graph_leaves_no_folder_and_no_answer() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let node = Node::open(dir.path(), config()).await.expect("opened");
+    let (graph, _) = node.create("g".into(), graph_config(&[])).await.expect("created");
+    write(&node, &graph, vec![WriteOp::Upsert(fact(1, 2, 1))], None).await.expect("written");
+    node.drop_graph("g".into()).await.expect("dropped");
+    assert!(node.graph("g").is_none());
+    let at = read_at(&node, &graph, 1, 3);
+    assert!(node.stats(at).await.is_err());
+    let left: Vec<_> = std::fs::read_dir(dir.path().join("shards")).expect("listed").collect();
+    assert!(left.is_empty());
+    let (again, fresh) = node.create("g".into(), graph_config(&[])).await.expect("created");
+    assert!(fresh && again.id != graph.id);
+    assert_eq!(payloads(&node, &again, &[FactKey::new(1, 1, 2)]).await, [None]);
+    node.shutdown().await.expect("stopped");
+}
+
+/// Writes, loses the power at a sync point, opens what is left, and checks what was acknowledged.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_the_moment_of_a_power_loss_acknowledged_writes_are_there() {
+    let dir = Path::new("/data");
+    for (number, tear) in [Tear::Lost, Tear::HalfOfFirst, Tear::Kept].into_iter().enumerate() {
+        for point in (0..120).step_by(3) {
+            let disk = SimDisk::new();
+            disk.fail_from(point + number as u64);
+            let acknowledged = write_until_failure(&disk, dir).await;
+            disk.crash(tear);
+            let parts = Parts { disk: Arc::new(disk.clone()), ..Parts::default() };
+            let node = Node::open_on(parts, dir, config()).await.expect("what is left opens");
+            let Some(graph) = node.graph("g") else {
+                assert!(acknowledged.is_empty(), "the graph of acknowledged facts is gone");
+                continue;
+            };
+            for (key, serial) in acknowledged {
+                let expected = serial.map(|serial| format!("{{\"serial\":{serial}}}"));
+                let found = payloads(&node, &graph, &[key]).await;
+                assert_eq!(found, [expected], "{key:?} at point {point} after {tear:?}");
+            }
+            node.shutdown().await.expect("stopped");
+        }
+    }
+}
+
+/// Returns the last acknowledged state of every key: its serial, or `None` when deleted.
+async fn write_until_failure(disk: &SimDisk, dir: &Path) -> Vec<(FactKey, Option<u64>)> {
+    let parts = Parts { disk: Arc::new(disk.clone()), ..Parts::default() };
+    let Ok(node) = Node::open_on(parts, dir, config()).await else {
+        return Vec::new();
+    };
+    let mut acknowledged = std::collections::BTreeMap::new();
+    if let Ok((graph, _)) = node.create("g".into(), graph_config(&[])).await {
+        for serial in 0..60u64 {
+            let entity = serial % 7;
+            let mut ops: Vec<WriteOp> =
+                (0..20).map(|target| WriteOp::Upsert(fact(entity, target, serial))).collect();
+            ops.push(WriteOp::Delete(FactKey::new(entity, 1, 100)));
+            if serial % 3 == 2 {
+                ops = (0..10).map(|t| WriteOp::Delete(FactKey::new(entity, 1, t))).collect();
+            }
+            if write(&node, &graph, ops.clone(), None).await.is_err() {
+                // The batch in flight may be there or not: its keys are not checked.
+                ops.iter().for_each(|op| forget(op, &mut acknowledged));
+                break;
+            }
+            ops.iter().for_each(|op| note(op, serial, &mut acknowledged));
+        }
+    }
+    let _ = tokio::time::timeout(Duration::from_secs(5), node.shutdown()).await;
+    acknowledged.into_iter().collect()
+}
+
+type State = std::collections::BTreeMap<FactKey, Option<u64>>;
+
+fn note(op: &WriteOp, serial: u64, state: &mut State) {
+    match op {
+        WriteOp::Upsert(fact) => state.insert(fact.key, Some(serial)),
+        WriteOp::Delete(key) => state.insert(*key, None),
+        WriteOp::DeletePrefix { .. } => unreachable!("not written here"),
+    };
+}
+
+fn forget(op: &WriteOp, state: &mut State) {
+    match op {
+        WriteOp::Upsert(fact) => state.remove(&fact.key),
+        WriteOp::Delete(key) => state.remove(key),
+        WriteOp::DeletePrefix { .. } => unreachable!("not written here"),
+    };
+}
