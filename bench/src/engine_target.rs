@@ -129,6 +129,7 @@ fn whole(call: &'static str, reply: Result<RetrievalReply, Problem>) -> Result<A
         key: result.fact.id,
         score: result.distance,
         vector: result.fact.embedding,
+        payload: result.fact.payload,
         path: result.path.iter().map(|step| step.fact.id).collect(),
     };
     Ok(Answer {

@@ -95,6 +95,7 @@ async fn one_filter(
         codes_scored: per.codes_scored,
         vectors_scored: per.vectors_scored,
         times_plain: None,
+        cpu_times_plain: None,
         times_unfiltered: None,
         ways: per.ways,
         stages: per.stages_ms,
@@ -115,6 +116,7 @@ fn exact_rows(
         key: seed.key,
         score: Some(seed.score),
         vector: None,
+        payload: None,
         path: Vec::new(),
     };
     seeds.into_iter().map(row).collect()

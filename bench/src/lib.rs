@@ -11,6 +11,7 @@ mod error;
 mod filters;
 pub mod heap;
 pub mod measure;
+pub mod plain;
 pub mod report;
 mod run;
 mod spec;

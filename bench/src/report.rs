@@ -78,6 +78,9 @@ pub struct CaseLine {
     /// Median of the fastest plain row of the same work over this median.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub times_plain: Option<f64>,
+    /// The same ratio of processor time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_times_plain: Option<f64>,
     /// This median over the unfiltered one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub times_unfiltered: Option<f64>,
@@ -85,7 +88,7 @@ pub struct CaseLine {
     pub ways: Vec<String>,
     /// Milliseconds by stage, mean.
     pub stages: BTreeMap<String, f64>,
-    /// Digest of all rows, scores to the bit and paths.
+    /// Digest of all rows: keys, scores to the bit, payloads and paths.
     pub results_sha256: String,
 }
 
@@ -240,7 +243,7 @@ fn flush_cases(out: &mut String, cases: &mut Vec<&CaseLine>, digests: bool) {
         return;
     }
     let mut rows: Vec<Vec<String>> = vec![HEADINGS.map(str::to_owned).to_vec()];
-    rows[0].push("x plain".to_owned());
+    rows[0].extend(["x plain", "x cpu"].map(str::to_owned));
     if cases.iter().any(|case| case.times_unfiltered.is_some()) {
         rows[0].push("x unfiltered".to_owned());
     }
@@ -291,6 +294,7 @@ fn cells(case: &CaseLine) -> Vec<String> {
         format!("{:.1}", case.blocks_read),
         format!("{:.1}", case.block_bytes / 1024.0),
         optional(case.times_plain, 2),
+        optional(case.cpu_times_plain, 2),
     ]
 }
 

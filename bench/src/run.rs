@@ -160,18 +160,19 @@ impl Run<'_> {
         let k = setting.point.ann_k;
         let queries = self.workload.queries.iter();
         let exact: Vec<Vec<FactKey>> = queries.map(|q| self.baseline.seeds(q, k)).collect();
-        let mut plain: Vec<(Case, f64)> = Vec::new();
+        let mut plain: Vec<(Case, f64, f64)> = Vec::new();
         for case in wanted {
             let mut line = match case.store {
                 Store::Plain => self.plain_case(setting, &case, &exact),
                 Store::Hopbine => self.engine_case(setting, &case, &exact).await?,
             };
             if case.store == Store::Plain {
-                plain.push((case, line.latency.p50_ms));
+                plain.push((case, line.latency.p50_ms, line.cpu_ms));
             } else {
-                let same = plain.iter().filter(|(other, _)| other.comparable(&case));
-                let fastest = same.map(|(_, ms)| *ms).min_by(f64::total_cmp);
-                line.times_plain = fastest.map(|ms| ms / line.latency.p50_ms);
+                let same = plain.iter().filter(|(other, ..)| other.comparable(&case));
+                let fastest = same.min_by(|(_, a, _), (_, b, _)| a.total_cmp(b));
+                line.times_plain = fastest.map(|(_, ms, _)| ms / line.latency.p50_ms);
+                line.cpu_times_plain = fastest.map(|(.., cpu_ms)| cpu_ms / line.cpu_ms);
             }
             self.emit(Line::Case(Box::new(line)));
         }
@@ -246,6 +247,7 @@ impl Run<'_> {
             codes_scored: per.codes_scored,
             vectors_scored: per.vectors_scored,
             times_plain: None,
+            cpu_times_plain: None,
             times_unfiltered: None,
             ways: per.ways,
             stages: per.stages_ms,

@@ -86,6 +86,8 @@ pub struct AnswerRow {
     pub score: Option<f64>,
     /// Its embedding, when asked for.
     pub vector: Option<Arc<[f32]>>,
+    /// Its JSON text, when the call gives it.
+    pub payload: Option<Arc<str>>,
     /// Keys of its best path, first hop first, when the call gives them.
     pub path: Vec<FactKey>,
 }

@@ -34,7 +34,7 @@ struct Plain {
 impl Plain {
     fn row(&self, key: FactKey, score: Option<f64>, vectors: bool) -> AnswerRow {
         let vector = vectors.then(|| self.vectors[&key].clone());
-        AnswerRow { key, score, vector, path: Vec::new() }
+        AnswerRow { key, score, vector, payload: None, path: Vec::new() }
     }
 
     fn expand_now(&self, ask: &ExpandAsk) -> Answer {

@@ -106,5 +106,5 @@ impl Baseline {
 }
 
 fn row(key: FactKey, score: Option<f64>) -> AnswerRow {
-    AnswerRow { key, score, vector: None, path: Vec::new() }
+    AnswerRow { key, score, vector: None, payload: None, path: Vec::new() }
 }

@@ -20,7 +20,7 @@ pub struct Quality {
     pub recall: f64,
     /// Rows per question.
     pub rows: f64,
-    /// SHA-256 over all rows, scores to the bit and paths, in order.
+    /// SHA-256 over all rows in order: keys, scores to the bit, payloads and paths.
     pub results_sha256: String,
 }
 
@@ -100,6 +100,7 @@ impl Tally {
         for row in rows {
             self.digest.update(row.key.to_bytes());
             self.digest.update(row.score.map_or([0xff; 8], |score| score.to_bits().to_be_bytes()));
+            self.digest.update(row.payload.as_deref().unwrap_or_default());
             for step in &row.path {
                 self.digest.update(step.to_bytes());
             }
@@ -133,7 +134,7 @@ mod tests {
 
     fn row(target: u64, score: f64) -> AnswerRow {
         let key = FactKey::new(1, 1, target);
-        AnswerRow { key, score: Some(score), vector: None, path: Vec::new() }
+        AnswerRow { key, score: Some(score), vector: None, payload: None, path: Vec::new() }
     }
 
     fn query(answer: u64) -> Query {
