@@ -128,7 +128,7 @@ impl<'a> Cursor<'a> {
         if self.kind() == kind { Ok(()) } else { Err(self.unexpected(expected)) }
     }
 
-    fn enter(&mut self) -> Read<()> {
+    pub(super) fn enter(&mut self) -> Read<()> {
         self.depth += 1;
         self.at += 1;
         if self.depth > DEPTH_MAX {
@@ -139,8 +139,14 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
+    pub(super) fn leave(&mut self) {
+        self.at += 1;
+        self.depth -= 1;
+    }
+
     /// Whether another element follows; steps over the comma or the closing byte.
-    fn another(&mut self, close: u8) -> Read<bool> {
+    #[inline]
+    pub(super) fn another(&mut self, close: u8) -> Read<bool> {
         self.skip_space();
         match self.byte() {
             Some(b',') => {
@@ -149,8 +155,7 @@ impl<'a> Cursor<'a> {
                 Ok(true)
             }
             Some(byte) if byte == close => {
-                self.at += 1;
-                self.depth -= 1;
+                self.leave();
                 Ok(false)
             }
             _ => Err(self.syntax(&format!("expected ',' or '{}'", close as char))),
@@ -182,8 +187,7 @@ impl<'a> Cursor<'a> {
         self.expect(Kind::Object, "an object")?;
         self.enter()?;
         if self.byte() == Some(b'}') {
-            self.at += 1;
-            self.depth -= 1;
+            self.leave();
             return Ok(());
         }
         loop {
@@ -208,8 +212,7 @@ impl<'a> Cursor<'a> {
         self.expect(Kind::Array, "an array")?;
         self.enter()?;
         if self.byte() == Some(b']') {
-            self.at += 1;
-            self.depth -= 1;
+            self.leave();
             return Ok(());
         }
         for place in 0.. {

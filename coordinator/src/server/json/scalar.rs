@@ -15,73 +15,33 @@ const POWERS: [f64; 23] = [
 impl<'a> Cursor<'a> {
     /// An array of numbers that are finite as f32, each the f32 nearest to what is written.
     pub fn floats(&mut self, capacity: usize, most: usize) -> Read<Vec<f32>> {
-        let mut floats = Vec::with_capacity(capacity.min(most));
         self.expect(Kind::Array, "an array of numbers")?;
-        self.array(|place, cursor| {
+        let mut floats = Vec::with_capacity(capacity.min(most));
+        self.enter()?;
+        if self.byte() == Some(b']') {
+            self.leave();
+            return Ok(floats);
+        }
+        loop {
+            let place = floats.len();
             if place == most {
                 let detail = format!("more than {most} components");
-                return Err(Refusal::new(Code::DimensionMismatch, detail));
+                return Err(Refusal::new(Code::DimensionMismatch, detail).within(place));
             }
-            floats.push(cursor.component()?);
-            Ok(())
-        })?;
-        Ok(floats)
-    }
-
-    #[inline]
-    fn component(&mut self) -> Read<f32> {
-        self.skip_space();
-        let value = match self.short_decimal() {
-            Some(value) => value,
-            None => self.long_component()?,
-        };
-        if value.is_finite() { Ok(value) } else { Err(not_finite("beyond the range of f32")) }
-    }
-
-    /// A number of at most 19 digits without exponent whose f32 follows from one exact f64
-    /// division (Clinger 1990), or `None` with the cursor unmoved.
-    #[inline]
-    fn short_decimal(&mut self) -> Option<f32> {
-        let rest = &self.text.as_bytes()[self.at..];
-        let negative = rest.first() == Some(&b'-');
-        let start = usize::from(negative);
-        let mut mantissa = 0u64;
-        let mut place = start;
-        while let Some(digit) = rest.get(place).filter(|byte| byte.is_ascii_digit()) {
-            mantissa = mantissa.wrapping_mul(10).wrapping_add(u64::from(digit - b'0'));
-            place += 1;
-        }
-        let whole = place - start;
-        let mut fraction = 0;
-        if whole > 0 && rest.get(place) == Some(&b'.') {
-            place += 1;
-            let first = place;
-            while let Some(digit) = rest.get(place).filter(|byte| byte.is_ascii_digit()) {
-                mantissa = mantissa.wrapping_mul(10).wrapping_add(u64::from(digit - b'0'));
-                place += 1;
+            match short_decimal(self.text.as_bytes(), self.at) {
+                Some((value, end)) => {
+                    floats.push(value);
+                    self.at = end;
+                }
+                None => {
+                    let value = self.long_component().map_err(|refusal| refusal.within(place))?;
+                    floats.push(value);
+                }
             }
-            fraction = place - first;
-            if fraction == 0 {
-                return None;
+            if !self.another(b']')? {
+                return Ok(floats);
             }
         }
-        let leading_zero = whole > 1 && rest[start] == b'0';
-        let exponent = matches!(rest.get(place), Some(b'e' | b'E' | b'.'));
-        if whole == 0 || leading_zero || exponent || whole + fraction > 19 || fraction > 22 {
-            return None;
-        }
-        if mantissa > 1 << 53 {
-            return None;
-        }
-        // Both operands are exact, so `wide` is the f64 nearest to the decimal. Rounding it once
-        // more is only wrong when it hit the middle between two f32; tiny values have other ones.
-        let wide = mantissa as f64 / POWERS[fraction];
-        let middle = wide.to_bits() & 0x1fff_ffff == 0x1000_0000;
-        if middle || (mantissa != 0 && wide < f64::from(f32::MIN_POSITIVE)) {
-            return None;
-        }
-        self.at += place;
-        Some(if negative { -(wide as f32) } else { wide as f32 })
     }
 
     fn long_component(&mut self) -> Read<f32> {
@@ -110,7 +70,8 @@ impl<'a> Cursor<'a> {
             return Err(not_finite("NaN and infinity are no JSON numbers"));
         }
         let text = self.number()?;
-        text.parse().map_err(|_| not_finite(&format!("{text} is no f32")))
+        let value = text.parse().ok().filter(|value: &f32| value.is_finite());
+        value.ok_or_else(|| not_finite(&format!("{text} is beyond the range of f32")))
     }
 
     /// The text of the number that starts here, by the grammar of RFC 8259.
@@ -237,6 +198,82 @@ impl<'a> Cursor<'a> {
     }
 }
 
+/// The f32 nearest to the decimal at `at`, and where it ends; `None` when the long way is needed:
+/// for exponents, more than 19 significant digits, and values next to the middle of two f32.
+///
+/// The digits make a whole number that a power of ten divides (Clinger 1990). Both roundings
+/// together leave an f64 within two units of its last place, so rounding it once more finds the
+/// nearest f32 unless the middle of two lies within that distance.
+#[inline(always)]
+fn short_decimal(bytes: &[u8], at: usize) -> Option<(f32, usize)> {
+    let negative = bytes.get(at) == Some(&b'-');
+    let whole = at + usize::from(negative);
+    let (mut mantissa, mut place) = digits(bytes, whole, 0);
+    let leading_zero = bytes.get(whole) == Some(&b'0');
+    if place == whole || (leading_zero && place > whole + 1) {
+        return None;
+    }
+    let mut significant = if leading_zero { 0 } else { place - whole };
+    let mut fraction = 0;
+    if bytes.get(place) == Some(&b'.') {
+        let first = place + 1;
+        let mut start = first;
+        while significant == 0 && bytes.get(start) == Some(&b'0') {
+            start += 1;
+        }
+        (mantissa, place) = digits(bytes, start, mantissa);
+        significant += place - start;
+        fraction = place - first;
+        if fraction == 0 {
+            return None;
+        }
+    }
+    let exponent = matches!(bytes.get(place), Some(b'e' | b'E'));
+    if exponent || significant > 19 || fraction >= POWERS.len() {
+        return None;
+    }
+    let wide = mantissa as f64 / POWERS[fraction];
+    // The 29 bits that an f32 has no room for; the middle is their upper half.
+    let cut = (wide.to_bits() & 0x1fff_ffff) as i64;
+    let near_middle = (cut - 0x1000_0000).abs() <= 2;
+    if near_middle || (mantissa != 0 && wide < f64::from(f32::MIN_POSITIVE)) {
+        return None;
+    }
+    let value = if negative { -(wide as f32) } else { wide as f32 };
+    Some((value, place))
+}
+
+/// Appends the digits at `at` to `number`, which wraps beyond 19 of them; also where they end.
+#[inline(always)]
+fn digits(bytes: &[u8], mut at: usize, mut number: u64) -> (u64, usize) {
+    while let Some(eight) = bytes.get(at..at + 8).and_then(|eight| eight.try_into().ok()) {
+        let Some(value) = eight_digits(u64::from_le_bytes(eight)) else { break };
+        number = number.wrapping_mul(100_000_000).wrapping_add(value);
+        at += 8;
+    }
+    while let Some(digit) = bytes.get(at).filter(|byte| byte.is_ascii_digit()) {
+        number = number.wrapping_mul(10).wrapping_add(u64::from(digit - b'0'));
+        at += 1;
+    }
+    (number, at)
+}
+
+/// The number behind eight ASCII digits, first digit in the lowest byte, or `None` when one of
+/// them is no digit. Pairs, then fours, then eights are joined in parallel (Lemire 2022).
+#[inline(always)]
+fn eight_digits(text: u64) -> Option<u64> {
+    const ZEROS: u64 = 0x3030_3030_3030_3030;
+    let high = text & 0xf0f0_f0f0_f0f0_f0f0;
+    let above_nine = text.wrapping_add(0x0606_0606_0606_0606) & 0xf0f0_f0f0_f0f0_f0f0;
+    if high != ZEROS || above_nine != ZEROS {
+        return None;
+    }
+    let ones = text - ZEROS;
+    let pairs = (ones * 10 + (ones >> 8)) & 0x00ff_00ff_00ff_00ff;
+    let fours = (pairs * 100 + (pairs >> 16)) & 0x0000_ffff_0000_ffff;
+    Some((fours * 10_000 + (fours >> 32)) & 0xffff_ffff)
+}
+
 fn not_finite(detail: &str) -> Refusal {
     Refusal::new(Code::NotFinite, format!("a vector's components are finite numbers: {detail}"))
 }
@@ -276,6 +313,27 @@ mod tests {
                     prop_assert_eq!(read[0].to_bits(), value.to_bits());
                 }
             }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn eight_digits_are_read_at_once_only_when_all_are_digits(text: [u8; 8], number in 0u64..100_000_000) {
+            let digits = format!("{number:08}");
+            let eight = digits.as_bytes().try_into().map(u64::from_le_bytes);
+            prop_assert_eq!(eight.ok().and_then(eight_digits), Some(number));
+            let all = text.iter().all(u8::is_ascii_digit);
+            prop_assert_eq!(eight_digits(u64::from_le_bytes(text)).is_some(), all);
+        }
+
+        #[test]
+        fn decimals_next_to_the_middle_of_two_f32_round_to_the_nearest(bits in 0u32..0x7f00_0000, off in -3i64..=3) {
+            let (below, above) = (f32::from_bits(bits), f32::from_bits(bits + 1));
+            let middle = (f64::from(below) + f64::from(above)) / 2.0;
+            let near = f64::from_bits((middle.to_bits() as i64 + off) as u64);
+            let decimal = format!("{near}");
+            let nearest: f32 = decimal.parse().expect("a decimal");
+            prop_assert_eq!(floats(&format!("[{decimal}]")).expect("finite")[0].to_bits(), nearest.to_bits());
         }
     }
 
