@@ -127,9 +127,14 @@ impl Manifest {
     }
 
     /// Makes this the manifest of the folder. The segments it names must be durable already.
-    /// After an error the caller must stop: whether the old or the new one is there is open.
+    /// After `DiskFull` the old one is still there and the call may be repeated; after any other
+    /// error it is open which of the two a crash would leave, so the process must stop.
     pub fn store(&self, disk: &dyn Disk, dir: &Path) -> Result<(), StoreError> {
-        disk.replace(&dir.join(MANIFEST_FILE), &self.encode()).map_err(StoreError::from)
+        let stored = disk.replace(&dir.join(MANIFEST_FILE), &self.encode());
+        stored.map_err(|error| match StoreError::from(error) {
+            StoreError::Io(error) => StoreError::SyncFailed(error),
+            other => other,
+        })
     }
 
     /// The bytes of the file.

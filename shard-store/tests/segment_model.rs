@@ -157,7 +157,10 @@ fn vectors_of_4096_components_come_back_bit_for_bit() {
     let mut rows = Rows::new();
     for n in 0..20 {
         let embedding = (n % 3 != 1).then(|| vector(n));
-        rows.insert(FactKey::new(n, 1, 2), OwnedRow { version: n, embedding, ..OwnedRow::default() });
+        rows.insert(
+            FactKey::new(n, 1, 2),
+            OwnedRow { version: n, embedding, ..OwnedRow::default() },
+        );
     }
     let special = vec![f32::MIN_POSITIVE / 4.0, -0.0, f32::MAX, 1.0];
     let embedding = Some(special.into_iter().cycle().take(4096).collect());

@@ -112,7 +112,7 @@ impl Column {
         Self { start, width, mask }
     }
 
-    #[inline]
+    #[inline(always)]
     fn get(self, bytes: &[u8], number: usize) -> u64 {
         u64_at(bytes, self.start + number * self.width) & self.mask
     }
@@ -240,11 +240,36 @@ impl<'a> Block<'a> {
     /// Rows whose key is below `key`.
     #[inline]
     pub(crate) fn lower_bound(&self, key: FactKey) -> usize {
-        let wanted = key.entity.0;
-        let number = partition(0..self.entity_count, |number| self.entity(number) < wanted);
+        let count = self.entity_count;
+        let number = partition(0..count, |number| self.entity(number) < key.entity.0);
+        self.lower_bound_in(number, key)
+    }
+
+    /// Rows whose key is below `start`, and rows whose key is below `end`, which is not smaller.
+    #[inline]
+    pub(crate) fn lower_bounds(&self, start: FactKey, end: FactKey) -> (usize, usize) {
+        let (count, wanted) = (self.entity_count, end.entity.0);
+        let first = partition(0..count, |number| self.entity(number) < start.entity.0);
+        // Most ranges end with their entity or just after it.
+        let mut last = first;
+        for _ in 0..2 {
+            if last < count && self.entity(last) < wanted {
+                last += 1;
+            }
+        }
+        if last < count && self.entity(last) < wanted {
+            last = partition(last..count, |number| self.entity(number) < wanted);
+        }
+        (self.lower_bound_in(first, start), self.lower_bound_in(last, end))
+    }
+
+    /// Rows below `key`, whose entity is number `number` or, if absent, would be.
+    #[inline]
+    fn lower_bound_in(&self, number: usize, key: FactKey) -> usize {
         let start = self.start(number).min(self.rows);
         let edge = (key.relation.0, key.target.0);
-        if number == self.entity_count || self.entity(number) != wanted || edge == (0, 0) {
+        let absent = number == self.entity_count || self.entity(number) != key.entity.0;
+        if absent || edge == (0, 0) {
             return start;
         }
         let end = self.start(number + 1).clamp(start, self.rows);
@@ -253,18 +278,20 @@ impl<'a> Block<'a> {
 }
 
 /// First number of the range for which `below` does not hold, when it holds for a first part.
-#[inline]
+/// The loop has no branch to mispredict, which is most of the time of a search in cached bytes.
+#[inline(always)]
 fn partition(range: Range<usize>, below: impl Fn(usize) -> bool) -> usize {
-    let (mut low, mut high) = (range.start, range.end);
-    while low < high {
-        let middle = low + (high - low) / 2;
-        if below(middle) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
+    if range.is_empty() {
+        return range.start;
     }
-    low
+    let (mut low, mut size) = (range.start, range.len());
+    while size > 1 {
+        let half = size / 2;
+        let middle = low + half;
+        low = std::hint::select_unpredictable(below(middle), middle, low);
+        size -= half;
+    }
+    low + usize::from(below(low))
 }
 
 #[cfg(test)]
@@ -309,6 +336,9 @@ mod tests {
             for key in [FactKey::new(probe, 0, 0), FactKey::new(probe % 7, 1, probe % 11)] {
                 let expected = rows.partition_point(|row| row.key < key);
                 prop_assert_eq!(block.lower_bound(key), expected);
+                let start = rows[from].key.min(key);
+                let bounds = (block.lower_bound(start), expected);
+                prop_assert_eq!(block.lower_bounds(start, key), bounds);
             }
         }
 
@@ -331,7 +361,8 @@ mod tests {
                 for row in 0..count {
                     block.key(row);
                     block.version(row);
-                    prop_assert!(block.lower_bound(block.key(row)) <= count);
+                    let (start, end) = block.lower_bounds(block.key(row), FactKey::MAX);
+                    prop_assert!(start <= count && end <= count);
                 }
                 block.for_each_key(0..count, |_| ());
             }

@@ -63,12 +63,14 @@ sections! {
 }
 
 /// Integers at fixed places of a byte string that is known to be long enough.
+#[inline(always)]
 pub(crate) fn u32_at(bytes: &[u8], offset: usize) -> u32 {
     let mut word = [0; 4];
     word.copy_from_slice(&bytes[offset..offset + 4]);
     u32::from_le_bytes(word)
 }
 
+#[inline(always)]
 pub(crate) fn u64_at(bytes: &[u8], offset: usize) -> u64 {
     let mut word = [0; 8];
     word.copy_from_slice(&bytes[offset..offset + 8]);
@@ -169,6 +171,11 @@ impl SectionTable {
     /// Number of sections.
     pub(crate) fn count(&self) -> usize {
         self.places.len()
+    }
+
+    /// Name and length in bytes of each section, in order of place.
+    pub(crate) fn lengths(&self) -> impl Iterator<Item = (&'static str, usize)> + '_ {
+        self.places.iter().map(|(section, place)| (section.name(), place.len()))
     }
 
     /// Name of the part that holds the byte at `offset`.

@@ -59,8 +59,8 @@ pub struct Segment {
     pub(super) meta: SegmentMeta,
     pub(super) layout: Layout,
     pub(super) zones: Vec<Zone>,
-    /// Largest key of each block, close together for the search.
-    last_keys: Vec<FactKey>,
+    /// Entity of the largest key of each block, close together for the search.
+    last_entities: Vec<u64>,
     pub(super) flags: RowFlags,
     pub(super) relations: RelationTable,
     pub(super) names: NameDictionary,
@@ -142,7 +142,7 @@ impl Segment {
             .ok_or_else(|| wrong(Section::PayloadIndex, "entries contradict each other"))?;
         Ok(Self {
             meta: meta.clone(),
-            last_keys: zones.iter().map(|zone| zone.last).collect(),
+            last_entities: zones.iter().map(|zone| zone.last.entity.0).collect(),
             zones,
             flags,
             relations,
@@ -165,6 +165,11 @@ impl Segment {
     /// Rows, tombstones included.
     pub fn rows(&self) -> u32 {
         self.meta.rows
+    }
+
+    /// Name and length in bytes of each section of the file, in order of place.
+    pub fn sections(&self) -> impl Iterator<Item = (&'static str, usize)> + '_ {
+        self.layout.sections.lengths()
     }
 
     /// What each fact block holds, in key order.
@@ -220,7 +225,7 @@ impl Segment {
 
     /// Row of a key, a tombstone's included. Reads at most one block.
     pub fn find(&self, key: FactKey, touched: &mut Touched) -> Result<Option<u32>, StoreError> {
-        let number = self.last_keys.partition_point(|last| *last < key);
+        let number = self.first_block(0, key);
         let Some(zone) = self.zones.get(number) else { return Ok(None) };
         if key < zone.first {
             return Ok(None);
@@ -235,8 +240,7 @@ impl Segment {
     /// Rows whose key lies in the range, tombstones included. Reads only blocks that the zone map
     /// cannot rule out, and counts these and all that hold the rows found.
     pub fn range(&self, range: &KeyRange, touched: &mut Touched) -> Result<Range<u32>, StoreError> {
-        let number = self.last_keys.partition_point(|last| *last < range.start);
-        self.range_from(number, range, touched)
+        self.range_from(self.first_block(0, range.start), range, touched)
     }
 
     /// The same for many ranges, ascending and disjoint; appends one entry a range, empty ones
@@ -256,23 +260,49 @@ impl Segment {
     }
 
     /// First block at or after `from` whose largest key is not below `key`.
+    #[inline]
+    fn first_block(&self, from: usize, key: FactKey) -> usize {
+        let wanted = key.entity.0;
+        let number = from + self.last_entities[from..].partition_point(|last| *last < wanted);
+        // Blocks that end within the entity: one, unless the entity fills several.
+        let same = self.zones[number..].iter().take_while(|zone| zone.last < key);
+        match same.take(2).count() {
+            2 => number + self.zones[number..].partition_point(|zone| zone.last < key),
+            few => number + few,
+        }
+    }
+
+    /// The same where the block is expected near `from`.
+    #[inline]
     fn gallop(&self, from: usize, key: FactKey) -> usize {
         let (mut low, mut step) = (from, 1);
-        while self.last_keys.get(low + step - 1).is_some_and(|last| *last < key) {
+        while self.zones.get(low + step - 1).is_some_and(|zone| zone.last < key) {
             low += step;
             step *= 2;
         }
-        let high = (low + step).min(self.last_keys.len());
-        low + self.last_keys[low..high].partition_point(|last| *last < key)
+        let high = (low + step).min(self.zones.len());
+        low + self.zones[low..high].partition_point(|zone| zone.last < key)
     }
 
     /// `number` is the first block whose largest key is not below the range's start.
+    #[inline]
     fn range_from(
         &self,
         number: usize,
         range: &KeyRange,
         touched: &mut Touched,
     ) -> Result<Range<u32>, StoreError> {
+        let Some(zone) = self.zones.get(number) else { return Ok(self.rows()..self.rows()) };
+        if let Some(end) = range.end
+            && zone.first < range.start
+            && end <= zone.last
+            && range.start <= end
+        {
+            touched.mark(number, zone.bytes);
+            let (start, end) = self.block(number)?.lower_bounds(range.start, end);
+            let first = (number * BLOCK_ROWS) as u32;
+            return Ok(first + start as u32..first + end.max(start) as u32);
+        }
         let start = self.lower_bound(number, range.start, touched)?;
         let end = match range.end {
             None => self.rows(),
@@ -481,9 +511,8 @@ fn check_identity(
     meta: &SegmentMeta,
     space: VectorSpace,
 ) -> Result<(), StoreError> {
-    let damaged = |section, what| {
-        Err(StoreError::Damaged { segment: meta.id, section, offset: 0, what })
-    };
+    let damaged =
+        |section, what| Err(StoreError::Damaged { segment: meta.id, section, offset: 0, what });
     if file_bytes != meta.bytes || layout.content_hash != meta.content_hash {
         return damaged("footer", "not the file that the manifest names");
     }

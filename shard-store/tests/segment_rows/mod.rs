@@ -134,8 +134,7 @@ pub fn any_rows(dim: usize, most: usize) -> impl Strategy<Value = (bool, Rows)> 
 pub fn fixed_rows(dim: usize, count: u64, named: bool) -> Rows {
     let mut rows = Rows::new();
     for number in 0..count {
-        let (key, names) =
-            key_of(named, number / 5, (number % 3) as u32, (number * 7919) % 1000);
+        let (key, names) = key_of(named, number / 5, (number % 3) as u32, (number * 7919) % 1000);
         let version = number * 31 % 977 + 1;
         let row = if number % 11 == 10 {
             OwnedRow { version, tombstone: true, ..OwnedRow::default() }
