@@ -1,2 +1,200 @@
-//! The binary.
-fn main() {}
+//! What does a person type? The binary `hopbine`: one file a verb, each of which builds the same
+//! HTTP request whether a server answers it or the engine in this process.
+//!
+//! - `settings.rs` flag > environment > file > default · `failure.rs` exit codes
+//! - `session.rs` what verbs hold · `transport.rs` socket or this process · `output.rs` formats
+//! - `local.rs` node and coordinator in one process · `embedded.rs` a data folder behind verbs
+//! - the verbs: `demo` `serve` `import` `rag` `search` `expand` `facts` `graph` `check` `bench`
+//!   `config` `version`
+
+mod bench;
+mod config;
+mod demo;
+mod embedded;
+mod expand;
+mod facts;
+mod failure;
+mod graph;
+mod import;
+mod local;
+mod output;
+mod progress;
+mod question;
+mod rag;
+mod search;
+mod serve;
+mod session;
+mod settings;
+mod transport;
+mod version;
+
+use clap::{Args, Parser, Subcommand};
+use failure::Failure;
+use serde_json::{Map, Value};
+use session::Session;
+use settings::{Flags, Resolved};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// GraphRAG retrieval: facts, multi-hop paths and vectors in one engine.
+#[derive(Parser)]
+#[command(name = "hopbine", disable_version_flag = true, propagate_version = false)]
+struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+/// Flags that every verb takes.
+#[derive(Args)]
+struct Global {
+    /// Data folder: open the engine in this process
+    #[arg(long, global = true, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Server to talk to [default: http://127.0.0.1:7640]
+    #[arg(long, global = true, value_name = "URL")]
+    url: Option<String>,
+    /// How results are written [default: table on a terminal, json elsewhere]
+    #[arg(long, short, global = true, value_enum, value_name = "FORMAT")]
+    output: Option<output::Format>,
+    /// How long one request may take, such as 2s
+    #[arg(long, global = true, value_name = "TIME")]
+    timeout: Option<String>,
+    /// Which log lines are written to standard error
+    #[arg(long, global = true, value_name = "LEVEL")]
+    log: Option<String>,
+    /// Settings file (TOML)
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Any setting by its key
+    #[arg(long, global = true, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// See it work: real facts in a temporary folder, three questions of two hops
+    Demo,
+    /// Serve a data folder over HTTP
+    Serve(serve::Serve),
+    #[command(flatten)]
+    Ask(Ask),
+    /// Measure the workloads in this process
+    Bench(bench::Bench),
+    /// Show settings, or check a settings file
+    #[command(subcommand)]
+    Config(config::Config),
+    /// Version, build and processor
+    Version,
+}
+
+/// Verbs that are requests, to a server or to the engine in this process.
+#[derive(Subcommand)]
+enum Ask {
+    /// Load facts from a file
+    #[command(subcommand)]
+    Import(import::Import),
+    /// Ask along a relation path: seeds, hops, exact rerank
+    Rag(Box<rag::Rag>),
+    /// Find the facts nearest to a question
+    Search(search::Search),
+    /// Hop from known entities
+    Expand(expand::Expand),
+    /// Read and write facts
+    #[command(subcommand)]
+    Facts(facts::Facts),
+    /// Create, list, show and drop graphs
+    #[command(subcommand)]
+    Graph(graph::Graph),
+}
+
+impl Cli {
+    /// What the command line says, by settings key.
+    fn flags(&self) -> Flags {
+        let global = &self.global;
+        let mut values = Map::new();
+        let mut put = |key: &str, value: Option<Value>| {
+            if let Some(value) = value {
+                values.insert(key.to_owned(), value);
+            }
+        };
+        put("data", global.data.as_ref().map(|dir| Value::from(dir.to_string_lossy())));
+        put("url", global.url.clone().map(Value::from));
+        put("output", global.output.and_then(|format| serde_json::to_value(format).ok()));
+        put("timeout", global.timeout.clone().map(Value::from));
+        put("log", global.log.clone().map(Value::from));
+        if let Verb::Serve(serve) = &self.verb {
+            put("http", serve.http.clone().map(Value::from));
+            put("insecure", serve.insecure.then_some(Value::from(true)));
+        }
+        Flags { values, set: global.set.clone(), config: global.config.clone() }
+    }
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let ended = Resolved::new(&cli.flags(), environment())
+        .and_then(|resolved| start(&cli.verb, &resolved));
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::ClosedOutput) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("error: {failure}");
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+/// Variables whose name or value is not text cannot be ours.
+fn environment() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+}
+
+fn start(verb: &Verb, resolved: &Resolved) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::Failed(format!("start threads: {error}")))?;
+    let ended = runtime.block_on(run(verb, resolved));
+    // A thread that still reads standard input must not keep the process alive.
+    runtime.shutdown_background();
+    ended
+}
+
+async fn run(verb: &Verb, resolved: &Resolved) -> Result<(), Failure> {
+    match verb {
+        Verb::Demo => demo::run(&resolved.settings).await,
+        Verb::Serve(args) => serve::run(&resolved.settings, args).await,
+        Verb::Ask(verb) => ask(verb, resolved).await,
+        Verb::Bench(args) => bench::run(resolved, args).await,
+        Verb::Config(verb) => config::run(resolved, verb),
+        Verb::Version => version::run(resolved),
+    }
+}
+
+async fn ask(verb: &Ask, resolved: &Resolved) -> Result<(), Failure> {
+    let session = Session::open(resolved).await?;
+    let asked = async {
+        match verb {
+            Ask::Import(args) => import::run(&session, args).await,
+            Ask::Rag(args) => rag::run(&session, args).await,
+            Ask::Search(args) => search::run(&session, args).await,
+            Ask::Expand(args) => expand::run(&session, args).await,
+            Ask::Facts(verb) => facts::run(&session, verb).await,
+            Ask::Graph(verb) => graph::run(&session, verb).await,
+        }
+    };
+    let ended = tokio::select! {
+        ended = asked => ended,
+        _ = interrupted(verb) => Err(Failure::Interrupted),
+    };
+    let closed = session.close().await;
+    ended.and(closed)
+}
+
+/// Ends at Ctrl-C. An import ends by itself, so that it can say what was loaded.
+async fn interrupted(verb: &Ask) {
+    if matches!(verb, Ask::Import(_)) || tokio::signal::ctrl_c().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}

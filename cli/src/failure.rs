@@ -1,0 +1,207 @@
+//! Why a verb ended without its result, and the exit code that says so to scripts.
+//!
+//! | code | meaning                                             |
+//! |------|-----------------------------------------------------|
+//! | 0    | done                                                |
+//! | 1    | failed                                              |
+//! | 2    | usage: flags, settings or a request that is wrong   |
+//! | 3    | not found                                           |
+//! | 4    | cannot connect                                      |
+//! | 5    | denied                                              |
+//! | 6    | deadline passed, or the fate of a write is unknown  |
+//! | 7    | data damaged                                        |
+//! | 8    | conflict, a locked data folder included             |
+//! | 130  | interrupted                                         |
+
+use hopbine_node::NodeError;
+use hopbine_proto::status::{Fault, Outcome, ShardOutcome};
+use serde::Deserialize;
+use std::fmt;
+use std::io;
+
+/// What ended a verb.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// Type it differently.
+    #[error("{0}")]
+    Usage(String),
+    /// The engine refused; its problem document says why.
+    #[error("{0}")]
+    Refused(Box<Refusal>),
+    /// Nobody answers at the URL.
+    #[error("cannot connect to {url}: {reason}")]
+    Connect {
+        /// Where.
+        url: String,
+        /// What the system said.
+        reason: String,
+    },
+    /// Asked for by key, not there.
+    #[error("{0}")]
+    NotFound(String),
+    /// Another process holds the data folder, or the thing exists in another form.
+    #[error("{0}")]
+    Conflict(String),
+    /// Stored data fails its checks.
+    #[error("{0}")]
+    Damaged(String),
+    /// Anything else.
+    #[error("{0}")]
+    Failed(String),
+    /// The reader of standard output went away: nothing to say.
+    #[error("standard output is closed")]
+    ClosedOutput,
+    /// The user pressed Ctrl-C.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// A problem document as received.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Refusal {
+    /// The contract's code; text, so that a newer server's codes can be shown too.
+    pub code: String,
+    /// What happened.
+    pub detail: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+    /// Whether the same request may succeed later.
+    pub retryable: bool,
+    /// The server's name for the request, to be found in its log.
+    pub request_id: String,
+    /// The places that are wrong.
+    pub errors: Vec<Fault>,
+    /// Fate of each shard's part of a write.
+    pub outcomes: Vec<ShardOutcome>,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.code, self.detail)?;
+        for fault in &self.errors {
+            let place = if fault.pointer.is_empty() { "the request" } else { &fault.pointer };
+            write!(f, "\n  at {place}: {}", fault.detail)?;
+        }
+        for part in &self.outcomes {
+            let fate = match part.outcome {
+                Outcome::Applied => "applied",
+                Outcome::Refused => "refused",
+                Outcome::Unknown => "unknown",
+            };
+            write!(f, "\n  shard {}: {fate}", part.shard)?;
+            if let Some(code) = part.code {
+                write!(f, ", {code}")?;
+            }
+        }
+        match &self.hint {
+            Some(hint) => write!(f, "\n  hint: {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Failure {
+    /// What the process ends with.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::ClosedOutput => 0,
+            Self::Failed(_) => 1,
+            Self::Usage(_) => 2,
+            Self::NotFound(_) => 3,
+            Self::Connect { .. } => 4,
+            Self::Damaged(_) => 7,
+            Self::Conflict(_) => 8,
+            Self::Interrupted => 130,
+            Self::Refused(refusal) => refusal.exit_code(),
+        }
+    }
+}
+
+impl Refusal {
+    /// The exit code of a problem code; 1 for one that is not in the table.
+    pub fn exit_code(&self) -> u8 {
+        match self.code.as_str() {
+            "invalid_request" | "unknown_field" | "dimension_mismatch" | "not_finite"
+            | "bad_filter" => 2,
+            "graph_not_found" | "fact_not_found" | "relation_not_found" => 3,
+            "unauthenticated" | "permission_denied" => 5,
+            "deadline_exceeded" | "outcome_unknown" => 6,
+            "data_damaged" => 7,
+            "graph_exists" | "idempotency_conflict" | "name_collision"
+            | "operation_in_progress" | "precondition_failed" => 8,
+            _ => 1,
+        }
+    }
+}
+
+impl From<NodeError> for Failure {
+    fn from(error: NodeError) -> Self {
+        match &error {
+            NodeError::Locked { url: Some(url), .. } => {
+                Self::Conflict(format!("{error}\n  hint: it serves there, use --url {url}"))
+            }
+            NodeError::Locked { url: None, .. } => {
+                Self::Conflict(format!("{error}\n  hint: wait for it to end, or stop it"))
+            }
+            NodeError::Damaged { .. } => Self::Damaged(error.to_string()),
+            NodeError::Config(_) => Self::Usage(error.to_string()),
+            _ => Self::Failed(error.to_string()),
+        }
+    }
+}
+
+/// Failure of reading or writing a file that the user named.
+pub fn file_failure(name: &str) -> impl FnOnce(io::Error) -> Failure {
+    let name = name.to_owned();
+    move |error| Failure::Failed(format!("{name}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hopbine_proto::status::Code;
+
+    #[test]
+    fn every_code_of_the_contract_has_its_exit_code() {
+        let exit = |code: Code| Refusal { code: code.to_string(), ..Refusal::default() }.exit_code();
+        for code in Code::ALL {
+            let wanted = match code.http() {
+                400 | 422 => 2,
+                401 | 403 => 5,
+                404 => 3,
+                409 | 412 => 8,
+                504 => 6,
+                500 if *code == Code::DataDamaged => 7,
+                _ => 1,
+            };
+            assert_eq!(exit(*code), wanted, "{code}");
+        }
+    }
+
+    #[test]
+    fn a_locked_folder_names_the_process_and_the_url_to_use() {
+        let locked = |url: Option<&str>| {
+            let url = url.map(str::to_owned);
+            Failure::from(NodeError::Locked { dir: "d".into(), pid: 77, url })
+        };
+        let text = locked(Some("http://127.0.0.1:7640")).to_string();
+        assert!(text.contains("77") && text.contains("--url http://127.0.0.1:7640"), "{text}");
+        assert!(locked(None).to_string().contains("77"));
+        assert_eq!(locked(None).exit_code(), 8);
+    }
+
+    #[test]
+    fn a_refusal_shows_the_places_and_fates() {
+        let refusal: Refusal = serde_json::from_str(
+            r#"{"code":"not_finite","detail":"bad row","hint":"drop it","new_field":1,
+                "errors":[{"pointer":"/facts/3","detail":"zero vector"}],
+                "outcomes":[{"shard":7,"outcome":"unknown","code":"deadline_exceeded"}]}"#,
+        )
+        .expect("a document");
+        let text = refusal.to_string();
+        for part in ["not_finite: bad row", "/facts/3: zero vector", "shard 7: unknown", "drop it"] {
+            assert!(text.contains(part), "{text}");
+        }
+    }
+}

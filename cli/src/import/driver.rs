@@ -1,0 +1,375 @@
+//! Sends the batches of a file, several at once, each repeated safely until it is acknowledged.
+
+use super::batches::{BadLine, Batch, Batches, Change};
+use super::embed;
+use super::place;
+use crate::failure::{Failure, Refusal, file_failure};
+use crate::graph::{self, Options};
+use crate::output::unreadable;
+use crate::progress::{Progress, grouped};
+use crate::session::Session;
+use crate::transport::{Call, NDJSON, Transport, graph_path};
+use clap::{Args, Subcommand};
+use hopbine_coordinator::embed::Lexical;
+use hyper::Method;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+/// Batches sent and not yet acknowledged: enough to keep parsing, log and index busy at once.
+const IN_FLIGHT: usize = 4;
+/// Bytes of a batch at which it is sent whatever its rows: a few hundred milliseconds of work.
+const BATCH_BYTES: usize = 8 << 20;
+/// How long a batch is repeated after refusals that may pass.
+const RETRY_FOR: Duration = Duration::from_secs(120);
+const PAUSE_FIRST: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// Time that one try of a batch may take: a full memtable makes writers wait for its flush.
+const WRITE_TIMEOUT: &str = "60s";
+/// Time that indexing may take at the end before the wait is repeated.
+const INDEX_TIMEOUT: &str = "10m";
+
+/// What to import.
+#[derive(Subcommand, Debug)]
+pub enum Import {
+    /// JSON lines: one fact a line, as the HTTP interface takes them
+    Jsonl(Jsonl),
+}
+
+/// Flags of `import jsonl`.
+#[derive(Args, Debug)]
+pub struct Jsonl {
+    /// The file, or - for standard input
+    file: String,
+    /// The graph to load into
+    #[arg(long, short)]
+    graph: String,
+    /// Create the graph when it is not there, with this dimension
+    #[arg(long, value_name = "N")]
+    dim: Option<u32>,
+    /// Facts a batch
+    #[arg(long, value_name = "N", default_value_t = 1_000,
+          value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    batch: u32,
+    /// When the import counts as done
+    #[arg(long, value_parser = ["committed", "indexed"], default_value = "indexed")]
+    wait: String,
+    /// Give facts without a vector that of their words in this field of the payload, such as text
+    #[arg(long, value_name = "FIELD", requires = "dim")]
+    embed: Option<String>,
+    #[command(flatten)]
+    options: Options,
+}
+
+/// What the engine says of one batch.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+struct Counts {
+    upserted: u64,
+    replaced: u64,
+}
+
+/// One import on its way.
+struct Loader<'a> {
+    session: &'a Session,
+    args: &'a Jsonl,
+    /// Makes the idempotency keys of this run its own.
+    run: u128,
+    sent: u64,
+    flying: JoinSet<(u64, Result<Counts, Failure>)>,
+    batches: BTreeMap<u64, Arc<Batch>>,
+    counts: Counts,
+    /// Every line up to here is loaded.
+    whole_to_line: u64,
+    progress: Progress,
+    size: Option<u64>,
+}
+
+/// Loads the file and says how it went.
+pub async fn run(session: &Session, verb: &Import) -> Result<(), Failure> {
+    let Import::Jsonl(args) = verb;
+    let (stream, size) = open(&args.file)?;
+    let mut batches = cut(stream, args.batch as usize, change(args)?);
+    let mut next = batches.recv().await;
+    prepare(session, args, next.as_ref()).await?;
+    let run = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |age| age.as_nanos());
+    let mut loader = Loader {
+        session,
+        args,
+        run: run ^ (u128::from(std::process::id()) << 96),
+        sent: 0,
+        flying: JoinSet::new(),
+        batches: BTreeMap::new(),
+        counts: Counts::default(),
+        whole_to_line: 0,
+        progress: Progress::start(),
+        size,
+    };
+    let mut fault = None;
+    while let Some(item) = next.take() {
+        let step = async {
+            let batch = item.map_err(|bad| loader.bad_line(&bad))?;
+            next = batches.recv().await;
+            // The last batch goes alone, after all others: waiting for it means all of them.
+            loader.send(batch, next.is_none()).await
+        };
+        let stepped = tokio::select! {
+            stepped = step => stepped,
+            _ = tokio::signal::ctrl_c() => Err(Failure::Interrupted),
+        };
+        if let Err(error) = stepped {
+            fault = Some(error);
+            break;
+        }
+    }
+    loader.finish(fault).await
+}
+
+/// The input and its size in bytes, when it has one.
+fn open(name: &str) -> Result<(Box<dyn BufRead + Send>, Option<u64>), Failure> {
+    if name == "-" {
+        return Ok((Box::new(BufReader::with_capacity(1 << 20, std::io::stdin())), None));
+    }
+    let file = std::fs::File::open(name).map_err(file_failure(name))?;
+    let about = file.metadata().map_err(file_failure(name))?;
+    let size = about.is_file().then_some(about.len());
+    Ok((Box::new(BufReader::with_capacity(1 << 20, file)), size))
+}
+
+/// Reads ahead on a thread of its own.
+fn cut(
+    stream: Box<dyn BufRead + Send>,
+    rows: usize,
+    change: Option<Change>,
+) -> mpsc::Receiver<Result<Batch, BadLine>> {
+    let (sender, receiver) = mpsc::channel(2);
+    tokio::task::spawn_blocking(move || {
+        for item in Batches::new(stream, rows, BATCH_BYTES).changed(change) {
+            if sender.blocking_send(item).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+/// What `--embed` does to every line.
+fn change(args: &Jsonl) -> Result<Option<Change>, Failure> {
+    let (Some(field), Some(dim)) = (args.embed.clone(), args.dim) else {
+        return Ok(None);
+    };
+    let Some(tokenizer) = args.options.tokenizer() else {
+        let text = "--embed needs --embedder lexical or lexical-code";
+        return Err(Failure::Usage(text.to_owned()));
+    };
+    let lexical = Lexical::new(tokenizer, dim as usize);
+    Ok(Some(Box::new(move |line| embed::embedded(line, &field, &lexical))))
+}
+
+/// Makes sure that the graph is there, creating it when the flags say how.
+async fn prepare(
+    session: &Session,
+    args: &Jsonl,
+    first: Option<&Result<Batch, BadLine>>,
+) -> Result<(), Failure> {
+    let missing = match session.bare(Method::GET, &args.graph, "").await {
+        Ok(_) if args.dim.is_none() && !args.options.any() => return Ok(()),
+        Ok(_) => None,
+        Err(Failure::Refused(refusal)) if refusal.code == "graph_not_found" => Some(refusal),
+        Err(other) => return Err(other),
+    };
+    let fact: Value = match first {
+        Some(Ok(batch)) => {
+            batch.line(0).and_then(|line| serde_json::from_str(line).ok()).unwrap_or_default()
+        }
+        _ => Value::Null,
+    };
+    let dim = args.dim.or_else(|| fact["embedding"].as_array().map(|list| list.len() as u32));
+    let given = args.dim.is_some() || args.options.any();
+    let (Some(dim), true) = (dim, given) else {
+        let mut refusal = missing.unwrap_or_default();
+        refusal.hint = Some("give --dim N and the import creates the graph".to_owned());
+        return Err(Failure::Refused(refusal));
+    };
+    let mut body = args.options.configuration(dim)?;
+    if args.options.ids.is_none() && fact["entity"].is_number() {
+        body.insert("ids".to_owned(), Value::from("u64"));
+    }
+    session.send(graph::put_graph(&args.graph, body)).await?;
+    if missing.is_some() {
+        eprintln!("created graph {} with dimension {dim}", args.graph);
+    }
+    Ok(())
+}
+
+impl Loader<'_> {
+    /// Sends a batch once there is room for it. A batch that shares a key with one on its way
+    /// waits for all of them, so that the later line wins.
+    async fn send(&mut self, batch: Batch, last: bool) -> Result<(), Failure> {
+        let shares = |other: &Arc<Batch>| !other.keys.is_disjoint(&batch.keys);
+        let alone = last || self.batches.values().any(shares);
+        let room = if alone { 0 } else { IN_FLIGHT - 1 };
+        while self.flying.len() > room {
+            self.landed().await?;
+        }
+        let index = last && self.args.wait == "indexed";
+        let (wait, own) =
+            if index { ("indexed", INDEX_TIMEOUT) } else { ("committed", WRITE_TIMEOUT) };
+        let timeout = self.session.timeout.as_deref().unwrap_or(own);
+        let mut path = graph_path(&self.args.graph, "/facts");
+        path.push_str(&format!("?wait={wait}&timeout={timeout}"));
+        let key = format!("import-{:032x}-{}", self.run, self.sent);
+        let call = Call {
+            content_type: NDJSON,
+            headers: vec![("idempotency-key", key)],
+            body: batch.body.clone(),
+            ..Call::bare(Method::PUT, path)
+        };
+        let (transport, number) = (Arc::clone(&self.session.transport), self.sent);
+        self.batches.insert(number, Arc::new(batch));
+        self.sent += 1;
+        self.flying.spawn(async move { (number, deliver(&transport, call).await) });
+        Ok(())
+    }
+
+    /// Waits for one batch to be acknowledged or refused.
+    async fn landed(&mut self) -> Result<(), Failure> {
+        let (number, result) = match self.flying.join_next().await {
+            None => return Ok(()),
+            Some(Ok(landed)) => landed,
+            Some(Err(error)) => return Err(Failure::Failed(format!("a batch was lost: {error}"))),
+        };
+        let oldest = self.batches.first_key_value().is_some_and(|(first, _)| *first == number);
+        match result {
+            Ok(counts) => {
+                let batch = self.batches.remove(&number);
+                self.counts.upserted += counts.upserted;
+                self.counts.replaced += counts.replaced;
+                if let (true, Some(batch)) = (oldest, &batch) {
+                    self.whole_to_line = batch.lines.last().map_or(0, |(line, _)| *line);
+                }
+                self.show(batch.map_or(0, |batch| batch.read));
+                Ok(())
+            }
+            Err(Failure::Refused(refusal)) => Err(self.refused(number, *refusal)),
+            Err(other) => Err(other),
+        }
+    }
+
+    fn show(&mut self, read: u64) {
+        let (done, seconds) = (self.counts.upserted, self.progress.elapsed().as_secs_f64());
+        let share = self.size.filter(|size| *size > 0).map(|size| read as f64 / size as f64);
+        self.progress.tick(share, || {
+            let rate = grouped((done as f64 / seconds) as u64);
+            format!("{} facts, {rate} facts/s", grouped(done))
+        });
+    }
+
+    /// A refusal in the file's own terms: line and column instead of a place in a request.
+    fn refused(&self, number: u64, refusal: Refusal) -> Failure {
+        let Some(batch) = self.batches.get(&number) else {
+            return Failure::Refused(Box::new(refusal));
+        };
+        let mut places = Vec::new();
+        for fault in &refusal.errors {
+            let Some((row, rest)) = row_of(&fault.pointer) else { continue };
+            let Some((line, _)) = batch.lines.get(row) else { continue };
+            let text = batch.line(row).unwrap_or_default();
+            let column = place::column(text, rest).unwrap_or(1);
+            places.push(format!("{}:{line}:{column}: {}", self.args.file, fault.detail));
+        }
+        if places.is_empty() {
+            let first = batch.lines.first().map_or(0, |(line, _)| *line);
+            let last = batch.lines.last().map_or(0, |(line, _)| *line);
+            places.push(format!("{}:{first}-{last}: {refusal}", self.args.file));
+        } else {
+            places.insert(0, format!("{}: {}", refusal.code, refusal.detail));
+        }
+        match refusal.exit_code() {
+            8 => Failure::Conflict(places.join("\n  ")),
+            // A wrong fact in a file is not a wrong command line.
+            _ => Failure::Failed(places.join("\n  ")),
+        }
+    }
+
+    fn bad_line(&self, bad: &BadLine) -> Failure {
+        let BadLine { line, column, reason } = bad;
+        Failure::Failed(format!("{}:{line}:{column}: {reason}", self.args.file))
+    }
+
+    /// Waits for what is on its way, and says what was loaded, also after a fault.
+    async fn finish(mut self, mut fault: Option<Failure>) -> Result<(), Failure> {
+        while !self.flying.is_empty() {
+            if let Err(error) = self.landed().await {
+                fault.get_or_insert(error);
+            }
+        }
+        self.progress.clear();
+        let seconds = self.progress.elapsed().as_secs_f64();
+        let facts = self.counts.upserted;
+        if let Some(fault) = fault {
+            let whole = match self.whole_to_line {
+                0 => String::new(),
+                line => format!(", all of lines 1 to {}", grouped(line)),
+            };
+            eprintln!("loaded {} facts{whole}; loading again is safe", grouped(facts));
+            return Err(fault);
+        }
+        let rate = facts as f64 / seconds.max(1e-9);
+        let state = if self.args.wait == "indexed" { "durable and indexed" } else { "durable" };
+        let (count, per_second) = (grouped(facts), grouped(rate as u64));
+        eprintln!("{count} facts {state} in {seconds:.1} s, {per_second} facts/s");
+        let result = json!({
+            "graph": self.args.graph, "upserted": facts, "replaced": self.counts.replaced,
+            "seconds": (seconds * 1000.0).round() / 1000.0, "facts_per_s": rate.round(),
+        });
+        self.session.output.object(result.to_string().as_bytes())
+    }
+}
+
+/// `/facts/17/embedding/3` as row 17 and `/embedding/3`.
+fn row_of(pointer: &str) -> Option<(usize, &str)> {
+    let rest = pointer.strip_prefix("/facts/")?;
+    let end = rest.find('/').unwrap_or(rest.len());
+    Some((rest[..end].parse().ok()?, &rest[end..]))
+}
+
+/// Sends one batch until it is acknowledged. Its idempotency key makes a repetition safe also
+/// when the answer to an earlier try was lost.
+async fn deliver(transport: &Transport, call: Call) -> Result<Counts, Failure> {
+    let began = tokio::time::Instant::now();
+    let mut pause = PAUSE_FIRST;
+    loop {
+        let failure = match transport.send(call.clone()).await {
+            Ok(reply) => return serde_json::from_slice(&reply).map_err(unreadable),
+            Err(failure) => failure,
+        };
+        let passing = match &failure {
+            Failure::Refused(refusal) => refusal.retryable,
+            Failure::Connect { .. } => true,
+            _ => false,
+        };
+        if !passing || began.elapsed() + pause > RETRY_FOR {
+            return Err(failure);
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pointer_into_a_batch_names_its_row() {
+        assert_eq!(row_of("/facts/17/embedding/3"), Some((17, "/embedding/3")));
+        assert_eq!(row_of("/facts/0"), Some((0, "")));
+        assert_eq!(row_of("/facts"), None);
+        assert_eq!(row_of("/facts/x/y"), None);
+    }
+}

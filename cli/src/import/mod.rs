@@ -1,0 +1,13 @@
+//! `hopbine import jsonl`: a file of facts, one JSON object a line, streamed in batches.
+//!
+//! - `batches.rs` cuts the stream: by rows, by bytes, and before a key that the batch has already
+//! - `place.rs` where in a line a fault lies
+//! - `embed.rs` the vector of a line's own words
+//! - `driver.rs` sends several batches at once, repeats safely, says what was loaded
+
+mod batches;
+mod driver;
+pub mod embed;
+mod place;
+
+pub use driver::{Import, run};

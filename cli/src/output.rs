@@ -1,0 +1,246 @@
+//! Results on standard output: a table for people, JSON, JSON lines or CSV for programs.
+//!
+//! JSON and JSON lines are the engine's own bytes; a table or CSV shows chosen columns.
+
+use crate::failure::Failure;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use std::collections::BTreeMap;
+use std::io::{self, IsTerminal, Write};
+
+/// How results are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Format {
+    /// Aligned columns.
+    Table,
+    /// The whole reply.
+    Json,
+    /// One result a line.
+    Jsonl,
+    /// Comma-separated with a heading (RFC 4180).
+    Csv,
+}
+
+/// One column of a table.
+pub struct Column {
+    /// The heading.
+    pub title: &'static str,
+    /// What to show of one result.
+    pub cell: fn(&Value) -> Cell,
+}
+
+/// One value of a table.
+pub enum Cell {
+    /// As it is.
+    Text(String),
+    /// A distance: four decimals in a table, all of it in CSV, `-` when there is none.
+    Distance(Option<f64>),
+}
+
+/// Standard output in one format.
+pub struct Output {
+    format: Format,
+    bold: bool,
+}
+
+impl Output {
+    /// `format`, or the default: a table on a terminal, JSON elsewhere.
+    pub fn new(format: Option<Format>) -> Self {
+        let terminal = io::stdout().is_terminal();
+        let format = format.unwrap_or(if terminal { Format::Table } else { Format::Json });
+        let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        Self { format, bold: terminal && !plain }
+    }
+
+    /// How results are written.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// Writes a reply whose results are the list `list`.
+    pub fn rows(&self, body: &[u8], list: &str, columns: &[Column]) -> Result<(), Failure> {
+        match self.format {
+            Format::Json => self.lines([body]),
+            Format::Jsonl => self.lines(elements(body, list)?.iter().map(|raw| raw.get())),
+            Format::Table | Format::Csv => {
+                let reply: Value = serde_json::from_slice(body).map_err(unreadable)?;
+                let none = Vec::new();
+                let rows = reply[list].as_array().unwrap_or(&none);
+                self.table(rows, columns)
+            }
+        }
+    }
+
+    /// Writes a reply that is one object.
+    pub fn object(&self, body: &[u8]) -> Result<(), Failure> {
+        match self.format {
+            Format::Json | Format::Jsonl => self.lines([body]),
+            Format::Table | Format::Csv => {
+                let reply: Value = serde_json::from_slice(body).map_err(unreadable)?;
+                let mut rows = Vec::new();
+                flatten("", &reply, &mut rows);
+                let columns = [
+                    Column { title: "field", cell: |row| Cell::Text(plain(&row[0])) },
+                    Column { title: "value", cell: |row| Cell::Text(plain(&row[1])) },
+                ];
+                self.table(&rows, &columns)
+            }
+        }
+    }
+
+    /// Writes rows as a table or as CSV.
+    pub fn table(&self, rows: &[Value], columns: &[Column]) -> Result<(), Failure> {
+        if self.format == Format::Csv {
+            let heading: Vec<String> = columns.iter().map(|c| c.title.to_owned()).collect();
+            let body = rows.iter().map(|row| columns.iter().map(|c| csv((c.cell)(row))).collect());
+            let all: Vec<Vec<String>> = std::iter::once(heading).chain(body).collect();
+            return self.lines(all.iter().map(|fields| fields.join(",")));
+        }
+        let cells: Vec<Vec<String>> = rows
+            .iter()
+            .map(|row| columns.iter().map(|c| shown((c.cell)(row))).collect())
+            .collect();
+        let width = |i: usize| {
+            let widest = cells.iter().map(|row| row[i].chars().count()).max().unwrap_or(0);
+            widest.max(columns[i].title.len())
+        };
+        let widths: Vec<usize> = (0..columns.len()).map(width).collect();
+        let aligned = |row: &[String]| {
+            let padded = row.iter().zip(&widths).map(|(text, width)| {
+                let gap = width - text.chars().count();
+                format!("{text}{}", " ".repeat(gap))
+            });
+            padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+        };
+        let titles: Vec<String> = columns.iter().map(|c| c.title.to_owned()).collect();
+        let heading = aligned(&titles);
+        let heading = if self.bold { format!("\x1b[1m{heading}\x1b[0m") } else { heading };
+        self.lines(std::iter::once(heading).chain(cells.iter().map(|row| aligned(row))))
+    }
+
+    /// Writes lines. Fails with `ClosedOutput` when nobody reads them any more.
+    pub fn lines(
+        &self,
+        lines: impl IntoIterator<Item = impl AsRef<[u8]>>,
+    ) -> Result<(), Failure> {
+        let mut out = io::BufWriter::new(io::stdout().lock());
+        let written = lines.into_iter().try_for_each(|line| {
+            out.write_all(line.as_ref())?;
+            out.write_all(b"\n")
+        });
+        written.and_then(|()| out.flush()).map_err(|error| match error.kind() {
+            io::ErrorKind::BrokenPipe => Failure::ClosedOutput,
+            _ => Failure::Failed(format!("standard output: {error}")),
+        })
+    }
+}
+
+/// The elements of the list `list` of a reply, byte for byte.
+pub fn elements<'a>(body: &'a [u8], list: &str) -> Result<Vec<&'a RawValue>, Failure> {
+    let mut reply: BTreeMap<&str, &RawValue> = serde_json::from_slice(body).map_err(unreadable)?;
+    let Some(raw) = reply.remove(list) else {
+        return Err(Failure::Failed(format!("the reply has no list {list:?}")));
+    };
+    serde_json::from_str(raw.get()).map_err(unreadable)
+}
+
+/// A reply that is not what the contract says.
+pub fn unreadable(error: serde_json::Error) -> Failure {
+    Failure::Failed(format!("the reply cannot be read: {error}"))
+}
+
+/// A string as it is, anything else as JSON.
+pub fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// A result's path as `A -relation-> B -relation-> C`; its fact when the path has no step.
+pub fn path_text(result: &Value) -> String {
+    let none = Vec::new();
+    let steps = result["path"].as_array().filter(|steps| !steps.is_empty()).unwrap_or(&none);
+    let mut text = String::new();
+    let fact = std::slice::from_ref(&result["fact"]);
+    for step in if steps.is_empty() { fact } else { steps } {
+        if text.is_empty() {
+            text.push_str(&plain(&step["entity"]));
+        }
+        text.push_str(&format!(" -{}-> {}", plain(&step["relation"]), plain(&step["target"])));
+    }
+    text
+}
+
+/// What a person reads of a payload: its `text`, else all of it, else nothing.
+pub fn payload_text(fact: &Value) -> String {
+    match &fact["payload"] {
+        Value::Null => String::new(),
+        payload => payload["text"].as_str().map_or_else(|| plain(payload), str::to_owned),
+    }
+}
+
+fn shown(cell: Cell) -> String {
+    match cell {
+        // One line a row: a table with line breaks inside is no table.
+        Cell::Text(text) => text.replace(['\n', '\r', '\t'], " "),
+        Cell::Distance(Some(distance)) => format!("{distance:.4}"),
+        Cell::Distance(None) => "-".to_owned(),
+    }
+}
+
+fn csv(cell: Cell) -> String {
+    let text = match cell {
+        Cell::Text(text) => text,
+        Cell::Distance(distance) => distance.map_or_else(String::new, |d| d.to_string()),
+    };
+    if text.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text
+    }
+}
+
+fn flatten(prefix: &str, value: &Value, rows: &mut Vec<Value>) {
+    match value {
+        Value::Object(fields) if !fields.is_empty() => {
+            for (name, inner) in fields {
+                let dot = if prefix.is_empty() { "" } else { "." };
+                flatten(&format!("{prefix}{dot}{name}"), inner, rows);
+            }
+        }
+        leaf => rows.push(serde_json::json!([prefix, leaf])),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_path_is_shown_whole() {
+        let result = json!({"fact": {"entity": "b", "relation": "s", "target": 7}, "path": [
+            {"entity": "a", "relation": "r", "target": "b"},
+            {"entity": "b", "relation": "s", "target": 7}]});
+        assert_eq!(path_text(&result), "a -r-> b -s-> 7");
+        let seed = json!({"fact": {"entity": "a", "relation": "r", "target": "b"}, "path": []});
+        assert_eq!(path_text(&seed), "a -r-> b");
+    }
+
+    #[test]
+    fn csv_quotes_what_needs_it_and_keeps_every_digit() {
+        assert_eq!(csv(Cell::Text("a \"b\", c".to_owned())), "\"a \"\"b\"\", c\"");
+        assert_eq!(csv(Cell::Distance(Some(0.1 + 0.2))), "0.30000000000000004");
+        assert_eq!(csv(Cell::Distance(None)), "");
+        assert_eq!(shown(Cell::Distance(Some(0.30000000000000004))), "0.3000");
+    }
+
+    #[test]
+    fn list_elements_keep_their_bytes() {
+        let body = br#"{"partial": false, "results": [ {"b":1, "a" : 2.50}, 3 ]}"#;
+        let raw: Vec<_> =
+            elements(body, "results").expect("a list").iter().map(|raw| raw.get()).collect();
+        assert_eq!(raw, ["{\"b\":1, \"a\" : 2.50}", "3"]);
+        assert!(elements(body, "facts").is_err());
+    }
+}

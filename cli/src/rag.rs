@@ -1,0 +1,101 @@
+//! `hopbine rag`: seeds, hops along a relation path, exact rerank; whole paths come back.
+
+use crate::failure::Failure;
+use crate::output::{Cell, Column, path_text, payload_text};
+use crate::question::{self, Limits, Question, Walk};
+use crate::session::{Body, Session, put, put_flag};
+use clap::Args;
+use serde_json::Value;
+
+/// Flags of the verb.
+#[derive(Args, Debug)]
+pub struct Rag {
+    #[command(flatten)]
+    question: Question,
+    /// Known starting points instead of a search for them
+    #[arg(long, value_name = "ID")]
+    from: Vec<String>,
+    #[command(flatten)]
+    walk: Walk,
+    #[command(flatten)]
+    limits: Limits,
+    /// Seed facts kept
+    #[arg(long, value_name = "N")]
+    ann_k: Option<u64>,
+    /// Search beam: a number, or auto
+    #[arg(long, value_name = "N|auto")]
+    ef: Option<String>,
+    /// Seeds by full scan: exact
+    #[arg(long)]
+    exact_seeds: bool,
+    /// Which column of a seed fact starts hop 1
+    #[arg(long, value_parser = ["entity", "target"])]
+    seed_on: Option<String>,
+    /// Only facts of these relations may be seeds
+    #[arg(long, value_delimiter = ',', value_name = "R1,R2,...")]
+    seed_relations: Option<Vec<String>>,
+    /// A start begins with this times its seed distance
+    #[arg(long, value_name = "W")]
+    seed_weight: Option<f64>,
+}
+
+/// A result with its whole path.
+pub const COLUMNS: &[Column] = &[
+    Column { title: "distance", cell: |row| Cell::Distance(row["distance"].as_f64()) },
+    Column { title: "path", cell: |row| Cell::Text(path_text(row)) },
+    Column { title: "text", cell: |row| Cell::Text(payload_text(&row["fact"])) },
+];
+
+/// Asks and writes the answer.
+pub async fn run(session: &Session, args: &Rag) -> Result<(), Failure> {
+    let body = request(session, args).await?;
+    let reply = session.post(&args.question.graph, "/graph_rag", body).await?;
+    warn_partial(&reply);
+    session.output.rows(&reply, "results", COLUMNS)
+}
+
+async fn request(session: &Session, args: &Rag) -> Result<Body, Failure> {
+    let seed_relations = args.seed_relations.as_deref().unwrap_or_default();
+    let ids = args.from.iter().chain(seed_relations).map(String::as_str);
+    let ids = ids.chain(question::path_ids(&args.walk.path));
+    let numbers = question::numbers(session, &args.question.graph, ids).await?;
+    let mut query = args.question.query()?.unwrap_or_default();
+    if !args.from.is_empty() {
+        let from: Vec<Value> = args.from.iter().map(|id| question::id(id, numbers)).collect();
+        query.insert("entities".to_owned(), Value::from(from));
+    }
+    let mut body = Body::new();
+    body.insert("query".to_owned(), Value::Object(query));
+    args.walk.put_into(&mut body, numbers)?;
+    args.limits.put_into(&mut body)?;
+    put(&mut body, "ann_k", args.ann_k);
+    put(&mut body, "ef_search", ef(args.ef.as_deref())?);
+    put_flag(&mut body, "exact_seeds", args.exact_seeds);
+    put(&mut body, "seed_on", args.seed_on.clone());
+    if args.seed_relations.is_some() {
+        let ids: Vec<Value> = seed_relations.iter().map(|id| question::id(id, numbers)).collect();
+        body.insert("seed_relations".to_owned(), Value::from(ids));
+    }
+    put(&mut body, "seed_weight", args.seed_weight);
+    Ok(body)
+}
+
+/// A search beam as the HTTP interface writes it.
+pub fn ef(text: Option<&str>) -> Result<Option<Value>, Failure> {
+    match text {
+        None => Ok(None),
+        Some("auto") => Ok(Some(Value::from("auto"))),
+        Some(number) => match number.parse::<u64>() {
+            Ok(beam) => Ok(Some(Value::from(beam))),
+            Err(_) => Err(Failure::Usage(format!("--ef {number}: expected a number or auto"))),
+        },
+    }
+}
+
+/// A table does not show that an answer is partial: say it beside.
+pub fn warn_partial(body: &[u8]) {
+    let reply: Value = serde_json::from_slice(body).unwrap_or_default();
+    if reply["partial"] == true {
+        eprintln!("warning: the answer is partial: {}", reply["coverage"]);
+    }
+}

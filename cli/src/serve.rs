@@ -1,0 +1,175 @@
+//! `hopbine serve`: one process that answers HTTP over a data folder until it is told to stop.
+
+use crate::failure::Failure;
+use crate::local::{self, Local};
+use crate::settings::Settings;
+use clap::Args;
+use hopbine_coordinator::server::{self, Check, Health, HttpConfig, Surface};
+use std::collections::BTreeMap;
+use std::io::{self, IsTerminal, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing::{info, warn};
+use tracing_subscriber::EnvFilter;
+
+/// Flags of the verb.
+#[derive(Args, Debug)]
+pub struct Serve {
+    /// Address to listen on; port 0 takes a free one [default: 127.0.0.1:7640]
+    #[arg(long, value_name = "ADDR")]
+    pub http: Option<String>,
+    /// Listen beyond this machine although no keys are checked
+    #[arg(long)]
+    pub insecure: bool,
+    /// Address for gRPC: not in this version, said at the start
+    #[arg(long, value_name = "ADDR", hide = true)]
+    grpc: Option<String>,
+    /// Address for other nodes: not in this version, said at the start
+    #[arg(long, value_name = "ADDR", hide = true)]
+    peer: Option<String>,
+}
+
+/// Opens the data folder, says where it serves, and serves until SIGTERM or Ctrl-C.
+pub async fn run(settings: &Settings, args: &Serve) -> Result<(), Failure> {
+    log(settings)?;
+    let address = address(settings).await?;
+    for (flag, given) in [("--grpc", &args.grpc), ("--peer", &args.peer)] {
+        if let Some(given) = given {
+            warn!(flag, address = given, "not in this version: nothing listens there");
+        }
+    }
+    let stop = stop_signal()?;
+    let (local, engine) = local::open(&settings.data, &settings.node).await?;
+    let listener = TcpListener::bind(address).await;
+    let listener =
+        listener.map_err(|error| Failure::Failed(format!("listen on {address}: {error}")))?;
+    let bound = listener.local_addr().unwrap_or(address);
+    let url = format!("http://{}", reachable(bound));
+    local.0.announce(&url)?;
+    say(&url, settings)?;
+    info!(node = %local.0.id(), %url, data = %settings.data.display(), "ready");
+    let health = Arc::new(NodeHealth { local: local.clone(), since: Mutex::default() });
+    server::serve(listener, Surface::new(engine, health, HttpConfig::default()), stop).await;
+    local.0.shutdown().await?;
+    info!(node = %local.0.id(), "stopped");
+    Ok(())
+}
+
+/// JSON lines off a terminal, for machines to read.
+fn log(settings: &Settings) -> Result<(), Failure> {
+    let filter = EnvFilter::try_new(&settings.log)
+        .map_err(|error| Failure::Usage(format!("log {:?}: {error}", settings.log)))?;
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    if io::stderr().is_terminal() {
+        let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        lines.with_ansi(!plain).init();
+    } else {
+        lines.json().flatten_event(true).init();
+    }
+    Ok(())
+}
+
+async fn address(settings: &Settings) -> Result<SocketAddr, Failure> {
+    let text = &settings.http;
+    let found = tokio::net::lookup_host(text.as_str()).await;
+    let mut found = found.map_err(|error| Failure::Usage(format!("http {text:?}: {error}")))?;
+    let address = found.next();
+    let address = address.ok_or_else(|| Failure::Usage(format!("http {text:?}: no address")))?;
+    if !address.ip().is_loopback() && !settings.insecure {
+        let text = format!(
+            "{address} is reachable from other machines and this version checks no keys\n  \
+             hint: listen on 127.0.0.1, or say --insecure"
+        );
+        return Err(Failure::Usage(text));
+    }
+    Ok(address)
+}
+
+/// Listening everywhere includes this machine: an address that a client can be given.
+fn reachable(bound: SocketAddr) -> SocketAddr {
+    let ip = match bound.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        ip => ip,
+    };
+    SocketAddr::new(ip, bound.port())
+}
+
+/// The one line on standard output: scripts read the address from it.
+fn say(url: &str, settings: &Settings) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    let (dir, pid) = (settings.data.display(), std::process::id());
+    let written = writeln!(out, "serving {dir} at {url} (pid {pid})").and_then(|()| out.flush());
+    match written {
+        // Whoever does not read the line can still use the server.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        Err(error) => Err(Failure::Failed(format!("standard output: {error}"))),
+        Ok(()) => Ok(()),
+    }
+}
+
+/// Ends at SIGTERM or Ctrl-C. The handlers stand when this returns.
+fn stop_signal() -> Result<impl Future<Output = ()> + Send + 'static, Failure> {
+    let failed = |error: io::Error| Failure::Failed(format!("signals: {error}"));
+    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => info!("SIGTERM: finishing requests"),
+            _ = interrupt.recv() => info!("interrupted: finishing requests"),
+        }
+    })
+}
+
+/// What the node says of itself, with the time since when.
+struct NodeHealth {
+    local: Local,
+    since: Mutex<BTreeMap<&'static str, Instant>>,
+}
+
+impl Health for NodeHealth {
+    fn checks(&self) -> Vec<Check> {
+        let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
+        let check = |check: hopbine_node::Check| match check.failed {
+            None => {
+                since.remove(check.name);
+                Check::ok(check.name)
+            }
+            Some(reason) => {
+                let began = since.entry(check.name).or_insert_with(Instant::now);
+                Check::failed(check.name, reason, began.elapsed())
+            }
+        };
+        self.local.0.health().into_iter().map(check).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(http: &str, insecure: bool) -> Settings {
+        Settings { http: http.to_owned(), insecure, ..Settings::default() }
+    }
+
+    #[tokio::test]
+    async fn an_address_beyond_this_machine_needs_a_word() {
+        assert!(address(&settings("127.0.0.1:0", false)).await.is_ok());
+        assert!(address(&settings("[::1]:0", false)).await.is_ok());
+        let refused = address(&settings("0.0.0.0:7640", false)).await.expect_err("refused");
+        assert!(refused.to_string().contains("--insecure"), "{refused}");
+        assert!(address(&settings("0.0.0.0:7640", true)).await.is_ok());
+        assert_eq!(address(&settings("nonsense", true)).await.expect_err("none").exit_code(), 2);
+    }
+
+    #[test]
+    fn the_announced_address_can_be_connected_to() {
+        let at = |text: &str| reachable(text.parse().expect("an address")).to_string();
+        assert_eq!(at("0.0.0.0:7640"), "127.0.0.1:7640");
+        assert_eq!(at("[::]:7640"), "[::1]:7640");
+        assert_eq!(at("10.0.0.1:7640"), "10.0.0.1:7640");
+    }
+}

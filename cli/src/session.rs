@@ -1,0 +1,87 @@
+//! What every verb that talks to the engine holds: where requests go, how results are written.
+
+use crate::embedded::Embedded;
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::settings::{Origin, Resolved};
+use crate::transport::{Call, Remote, Transport, graph_path};
+use bytes::Bytes;
+use hyper::Method;
+use serde_json::{Map, Value};
+use std::sync::Arc;
+
+/// One run of a verb.
+pub struct Session {
+    /// Where requests go.
+    pub transport: Arc<Transport>,
+    /// Where results go.
+    pub output: Output,
+    /// `timeout` of every request, when set.
+    pub timeout: Option<String>,
+}
+
+/// Fields of a request body.
+pub type Body = Map<String, Value>;
+
+impl Session {
+    /// Opens the data folder, or points to the URL, whichever was said by the stronger source.
+    /// Without either, the default URL.
+    pub async fn open(resolved: &Resolved) -> Result<Self, Failure> {
+        let settings = &resolved.settings;
+        let transport = match (resolved.origin("data"), resolved.origin("url")) {
+            (Origin::Flag, Origin::Flag) => {
+                let text = "--data opens the engine here, --url talks to a server: give one of them";
+                return Err(Failure::Usage(text.to_owned()));
+            }
+            (data, url) if data > url || (data == url && *data != Origin::Default) => {
+                let embedded = Embedded::open(&settings.data, &settings.node).await?;
+                Transport::Embedded(embedded)
+            }
+            _ => Transport::Remote(Remote::new(&settings.url)?),
+        };
+        Ok(Self {
+            transport: Arc::new(transport),
+            output: Output::new(settings.output),
+            timeout: settings.timeout.clone(),
+        })
+    }
+
+    /// Sends one request.
+    pub async fn send(&self, call: Call) -> Result<Bytes, Failure> {
+        self.transport.send(call).await
+    }
+
+    /// Sends a JSON body to `/v1/graphs/{graph}{rest}`, with the `timeout` of the settings.
+    pub async fn post(&self, graph: &str, rest: &str, mut body: Body) -> Result<Bytes, Failure> {
+        if let Some(timeout) = &self.timeout {
+            body.insert("timeout".to_owned(), Value::from(timeout.clone()));
+        }
+        let path = graph_path(graph, rest);
+        self.send(Call::json(Method::POST, path, &Value::Object(body))).await
+    }
+
+    /// Sends a request without body to `/v1/graphs/{graph}{rest}`.
+    pub async fn bare(&self, method: Method, graph: &str, rest: &str) -> Result<Bytes, Failure> {
+        self.send(Call::bare(method, graph_path(graph, rest))).await
+    }
+
+    /// Ends an engine in this process in order.
+    pub async fn close(self) -> Result<(), Failure> {
+        match Arc::into_inner(self.transport) {
+            Some(transport) => transport.close().await,
+            None => Ok(()),
+        }
+    }
+}
+
+/// Puts `value` under `name` unless it is `None`.
+pub fn put(body: &mut Body, name: &str, value: Option<impl Into<Value>>) {
+    if let Some(value) = value {
+        body.insert(name.to_owned(), value.into());
+    }
+}
+
+/// Puts `true` under `name` when it holds; the engine's default is false.
+pub fn put_flag(body: &mut Body, name: &str, value: bool) {
+    put(body, name, value.then_some(true));
+}
