@@ -253,7 +253,7 @@ impl Segment {
     ) -> Result<(), StoreError> {
         let mut number = 0;
         for range in ranges {
-            number = self.gallop(number, range.start);
+            number = self.first_block(number, range.start);
             found.push(self.range_from(number, range, touched)?);
         }
         Ok(())
@@ -270,18 +270,6 @@ impl Segment {
             2 => number + self.zones[number..].partition_point(|zone| zone.last < key),
             few => number + few,
         }
-    }
-
-    /// The same where the block is expected near `from`.
-    #[inline]
-    fn gallop(&self, from: usize, key: FactKey) -> usize {
-        let (mut low, mut step) = (from, 1);
-        while self.zones.get(low + step - 1).is_some_and(|zone| zone.last < key) {
-            low += step;
-            step *= 2;
-        }
-        let high = (low + step).min(self.zones.len());
-        low + self.zones[low..high].partition_point(|zone| zone.last < key)
     }
 
     /// `number` is the first block whose largest key is not below the range's start.
@@ -306,7 +294,7 @@ impl Segment {
         let start = self.lower_bound(number, range.start, touched)?;
         let end = match range.end {
             None => self.rows(),
-            Some(end) => self.lower_bound(self.gallop(number, end), end, touched)?,
+            Some(end) => self.lower_bound(self.first_block(number, end), end, touched)?,
         };
         let end = end.max(start);
         if start < end {
