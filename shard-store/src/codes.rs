@@ -115,6 +115,12 @@ impl CodeQuery {
         &self.codes
     }
 
+    /// Whether a score depends on the row's size; else any number will do.
+    #[inline]
+    pub fn needs_sizes(&self) -> bool {
+        self.metric == Metric::L2
+    }
+
     /// Approximate score of a row from its integer dot product; smaller is nearer. Cosine and
     /// dot: minus the approximate product. L2: the approximate squared distance without the
     /// query's own square.
@@ -170,16 +176,16 @@ pub struct ScoreBound {
 }
 
 impl ScoreBound {
-    /// Whether a row with this score and these terms is certainly farther away.
+    /// A row with these terms and a score above this is certainly farther away. Not a number
+    /// where terms overflow: then no score is above it. Grows with both terms.
     #[inline]
-    pub fn excludes(&self, score: f32, error: f32, size: f32) -> bool {
+    pub fn at(&self, error: f32, size: f32) -> f32 {
         let (error, size) = (f64::from(error), f64::from(size));
         let mut bound = self.base + self.by_error * error + self.by_size * size;
         if let Some(root) = self.root {
             bound += (1.0 + 1e-6) * (root + error) * (root + error);
         }
-        // Written so that an overflow on the way (infinity, NaN) excludes nothing.
-        f64::from(score) > bound + 1e-6 * bound.abs()
+        ((bound + 1e-6 * bound.abs()) as f32).next_up()
     }
 }
 

@@ -90,13 +90,14 @@ impl Scorer for PairScorer<'_> {
         self.dots.resize(nodes.len(), 0);
         self.kernels.code_dots_at(&self.from, self.codes.codes, nodes, &mut self.dots);
         scores.clear();
-        let scale = f64::from(self.codes.scale);
-        scores.extend(nodes.iter().zip(&self.dots).map(|(node, dot)| match self.metric {
-            Metric::Cosine | Metric::Dot => -*dot as f32,
-            Metric::L2 => {
-                let size = f64::from(self.codes.size(*node));
-                (self.from_size + size - 2.0 * f64::from(*dot) * scale * scale) as f32
-            }
+        if self.metric != Metric::L2 {
+            scores.extend(self.dots.iter().map(|dot| -*dot as f32));
+            return;
+        }
+        let step = 2.0 * f64::from(self.codes.scale) * f64::from(self.codes.scale);
+        scores.extend(nodes.iter().zip(&self.dots).map(|(node, dot)| {
+            let sizes = self.from_size + f64::from(self.codes.size(*node));
+            (sizes - f64::from(*dot) * step) as f32
         }));
     }
 }
@@ -169,7 +170,9 @@ impl Adjacency for Layer {
 
     fn prefetch(&self, node: u32) {
         if self.ids.is_none() {
-            crate::kernel::prefetch(&self.nodes[node as usize * self.capacity]);
+            let start = node as usize * self.capacity;
+            let list = &self.nodes[start..start + self.capacity];
+            list.chunks(16).for_each(|line| crate::kernel::prefetch(&line[0]));
         }
     }
 }
@@ -182,7 +185,8 @@ struct Build<'a> {
     between: PairScorer<'a>,
     scratch: BeamScratch,
     chosen: Vec<Entry>,
-    chosen_nodes: Vec<u32>,
+    left: Vec<Entry>,
+    left_nodes: Vec<u32>,
     scores: Vec<f32>,
 }
 
@@ -205,7 +209,8 @@ impl<'a> Build<'a> {
             between: PairScorer::new(input.codes, input.metric),
             scratch: BeamScratch::default(),
             chosen: Vec::new(),
-            chosen_nodes: Vec::new(),
+            left: Vec::new(),
+            left_nodes: Vec::new(),
             scores: Vec::new(),
         }
     }
@@ -257,27 +262,21 @@ impl<'a> Build<'a> {
         }
     }
 
-    /// Chooses at most `count` of the sorted candidates by the diversity heuristic.
+    /// Chooses at most `count` of the sorted candidates by the diversity heuristic: each one
+    /// chosen strikes out those that are nearer to it than to the node being linked.
     fn choose(&mut self, candidates: &[Entry], count: usize) {
         self.chosen.clear();
-        self.chosen_nodes.clear();
-        for candidate in candidates {
-            if self.chosen.len() == count {
-                break;
-            }
-            self.between.start_from(candidate.node());
-            let mut diverse = true;
-            for nodes in self.chosen_nodes.chunks(8) {
-                self.between.score(nodes, &mut self.scores);
-                if self.scores.iter().any(|score| *score < candidate.score()) {
-                    diverse = false;
-                    break;
-                }
-            }
-            if diverse {
-                self.chosen.push(Entry::new(candidate.score(), candidate.node()));
-                self.chosen_nodes.push(candidate.node());
-            }
+        self.left.clear();
+        self.left.extend(candidates.iter().map(|entry| Entry::new(entry.score(), entry.node())));
+        while self.chosen.len() < count && !self.left.is_empty() {
+            let best = self.left.remove(0);
+            self.chosen.push(best);
+            self.left_nodes.clear();
+            self.left_nodes.extend(self.left.iter().map(|entry| entry.node()));
+            self.between.start_from(best.node());
+            self.between.score(&self.left_nodes, &mut self.scores);
+            let mut scores = self.scores.iter();
+            self.left.retain(|entry| scores.next().is_some_and(|score| *score >= entry.score()));
         }
     }
 

@@ -190,9 +190,13 @@ impl<'a> NodeCodes<'a> {
             dots.clear();
             dots.resize(codes.len() / self.stride, 0);
             kernels.code_dots(query.codes(), codes, dots);
-            let sizes = self.terms[2 * BLOCK * block..].iter().skip(1).step_by(2);
-            let scored = dots.iter().zip(sizes);
-            scores.extend(scored.map(|(dot, size)| query.score(*dot, self.scale, *size)));
+            if query.needs_sizes() {
+                let sizes = self.terms[2 * BLOCK * block..].iter().skip(1).step_by(2);
+                let scored = dots.iter().zip(sizes);
+                scores.extend(scored.map(|(dot, size)| query.score(*dot, self.scale, *size)));
+            } else {
+                scores.extend(dots.iter().map(|dot| query.score(*dot, self.scale, 0.0)));
+            }
         }
     }
 }

@@ -242,11 +242,7 @@ impl<'a> GraphView<'a> {
     /// Asks the processor to load the neighbour list of `node`.
     #[inline]
     pub fn prefetch(&self, node: u32) {
-        if let Some(start) = self.base.offsets.get(node as usize)
-            && let Some(first) = self.base.links.get(*start as usize)
-        {
-            crate::kernel::prefetch(first);
-        }
+        self.neighbours(node).chunks(16).for_each(|line| crate::kernel::prefetch(&line[0]));
     }
 }
 

@@ -26,12 +26,12 @@ const K: usize = 64;
 /// Below this recall@10 at the widest beam tried a person should know.
 const RECALL10_FLOOR: f64 = 0.95;
 
-/// Relative costs, in nanoseconds as measured once on one AVX-512 core (`examples/ann_speed.rs`):
-/// a code row read in order, one read by number, and one f32 component reranked; the first two
-/// per row and per cache line of codes.
-const COST_IN_ORDER: (f64, f64) = (3.0, 1.2);
-const COST_BY_NUMBER: (f64, f64) = (20.0, 4.0);
-const COST_EXACT: f64 = 0.5;
+/// Relative costs, in nanoseconds of one busy AVX-512 core (`examples/ann_speed.rs`, 10,000 rows,
+/// 384 components): a node scanned in order and a node met on a walk, each `(per node, per cache
+/// line of codes)` with everything that goes with it, and one component of an exact distance.
+const COST_IN_ORDER: (f64, f64) = (8.0, 3.0);
+const COST_ON_WALK: (f64, f64) = (26.0, 3.5);
+const COST_EXACT: f64 = 0.3;
 
 /// What was found.
 pub(super) struct Choice {
@@ -121,7 +121,7 @@ impl Measured<'_> {
         for ef in ladder {
             let tally = self.try_beam(*ef, &samples, exact, &mut scratch)?;
             let reached = tally.recall64() >= self.config.recall_target;
-            let too_dear = tally.cost(COST_BY_NUMBER, &self.codes, dim) >= scan_cost;
+            let too_dear = tally.cost(COST_ON_WALK, &self.codes, dim) >= scan_cost;
             last = (*ef, tally);
             if reached && !too_dear {
                 break;

@@ -29,7 +29,7 @@ impl Scored<'_> {
         batch: &mut Vec<u64>,
         visit: &mut dyn FnMut(u32) -> Result<Option<f64>, E>,
     ) -> Result<(), E> {
-        let mut limit = Limit { scored: self, distance: None, bound: self.query.bound(0.0) };
+        let mut limit = Limit::none(self);
         let (mut after, mut count) = (None, first.max(1));
         loop {
             smallest(self.scores, after, count, batch);
@@ -48,17 +48,28 @@ impl Scored<'_> {
             }
             count *= 4;
         }
-        for (candidate, score) in self.scores.iter().enumerate() {
-            if limit.excludes_all(*score) {
+        for (block, scores) in self.scores.chunks(BLOCK).enumerate() {
+            if !limit.may_hold(scores) {
                 continue;
             }
-            let candidate = candidate as u32;
-            if after < Some(key(*score, candidate)) && !limit.excludes(candidate) {
-                limit.set(visit(candidate)?);
+            for (at, score) in scores.iter().enumerate() {
+                let candidate = (block * BLOCK + at) as u32;
+                if after < Some(key(*score, candidate)) && !limit.excludes(candidate) {
+                    limit.set(visit(candidate)?);
+                }
             }
         }
         Ok(())
     }
+}
+
+/// Scores looked at together: most blocks hold nothing of interest.
+const BLOCK: usize = 32;
+
+/// Whether any score is not above `bound`; also when that cannot be said.
+#[inline]
+fn any_within(scores: &[f32], bound: f32) -> bool {
+    !scores.iter().fold(true, |all_above, score| all_above & (*score > bound))
 }
 
 /// The distance beyond which nothing matters, turned into scores.
@@ -66,28 +77,41 @@ struct Limit<'a> {
     scored: &'a Scored<'a>,
     distance: Option<f64>,
     bound: ScoreBound,
+    /// Bound of the row with the largest terms.
+    loosest: f32,
 }
 
-impl Limit<'_> {
+impl<'a> Limit<'a> {
+    fn none(scored: &'a Scored<'a>) -> Self {
+        Self { scored, distance: None, bound: scored.query.bound(0.0), loosest: f32::NAN }
+    }
+
     fn set(&mut self, distance: Option<f64>) {
-        if self.distance != distance {
-            self.distance = distance;
-            self.bound = self.scored.query.bound(distance.unwrap_or(0.0));
+        if self.distance != distance
+            && let Some(distance) = distance
+        {
+            self.distance = Some(distance);
+            self.bound = self.scored.query.bound(distance);
+            let (error, size) = self.scored.terms_max;
+            self.loosest = self.bound.at(error, size);
         }
     }
 
     /// Whether `candidate` is certainly farther away.
+    #[inline]
     fn excludes(&self, candidate: u32) -> bool {
-        let (error, size) = (self.scored.terms)(candidate);
         let score = self.scored.scores[candidate as usize];
-        self.distance.is_some() && self.bound.excludes(score, error, size)
+        if self.distance.is_none() {
+            return false;
+        }
+        let (error, size) = (self.scored.terms)(candidate);
+        score > self.loosest || score > self.bound.at(error, size)
     }
 
-    /// Whether any candidate of this score is certainly farther away.
+    /// Whether any of these scores could belong to a row near enough.
     #[inline]
-    fn excludes_all(&self, score: f32) -> bool {
-        let (error, size) = self.scored.terms_max;
-        self.distance.is_some() && self.bound.excludes(score, error, size)
+    fn may_hold(&self, scores: &[f32]) -> bool {
+        any_within(scores, self.loosest)
     }
 }
 
@@ -98,20 +122,27 @@ fn key(score: f32, candidate: u32) -> u64 {
 }
 
 /// The `count` smallest candidates behind `after`, in order.
-fn smallest(scores: &[f32], after: Option<u64>, count: usize, batch: &mut Vec<u64>) {
+fn smallest(all_scores: &[f32], after: Option<u64>, count: usize, batch: &mut Vec<u64>) {
     batch.clear();
     let room = 2 * count.max(512);
-    let mut worst = u64::MAX;
-    for (candidate, score) in scores.iter().enumerate() {
-        let key = key(*score, candidate as u32);
-        if key > worst || after.is_some_and(|after| key <= after) {
+    let (mut worst, mut worst_score) = (u64::MAX, f32::NAN);
+    for (block, scores) in all_scores.chunks(BLOCK).enumerate() {
+        if !any_within(scores, worst_score) {
             continue;
         }
-        batch.push(key);
-        if batch.len() == room {
-            batch.select_nth_unstable(count - 1);
-            batch.truncate(count);
-            worst = batch[count - 1];
+        for (at, score) in scores.iter().enumerate() {
+            let candidate = block * BLOCK + at;
+            let key = key(*score, candidate as u32);
+            if key > worst || after.is_some_and(|after| key <= after) {
+                continue;
+            }
+            batch.push(key);
+            if batch.len() == room {
+                batch.select_nth_unstable(count - 1);
+                batch.truncate(count);
+                worst = batch[count - 1];
+                worst_score = all_scores[worst as u32 as usize];
+            }
         }
     }
     batch.sort_unstable();

@@ -21,6 +21,22 @@ impl Visited {
         }
     }
 
+    /// Replaces `fresh` by those of `nodes` that were not marked before, and marks them. Without a
+    /// branch per node: whether a neighbour is fresh cannot be predicted.
+    #[inline]
+    pub fn fresh_of(&mut self, nodes: &[u32], fresh: &mut Vec<u32>) {
+        fresh.clear();
+        fresh.resize(nodes.len(), 0);
+        let mut len = 0;
+        for node in nodes {
+            let mark = &mut self.marks[*node as usize];
+            fresh[len] = *node;
+            len += usize::from(*mark != self.epoch);
+            *mark = self.epoch;
+        }
+        fresh.truncate(len);
+    }
+
     /// Marks `node`; returns whether it was not marked before.
     #[inline]
     pub fn insert(&mut self, node: u32) -> bool {

@@ -105,12 +105,14 @@ impl<V: VectorSource + ?Sized> Search<'_, V> {
                 let passing = set.iter().filter_map(|row| self.members.node_of(*row));
                 passing.for_each(|node| scratch.passing.insert(node));
                 let passes = |node| scratch.passing.contains(node);
-                if set.len() as f64 >= COLLECT_SHARE_MIN * f64::from(self.index.meta().vectors) {
-                    collect(graph, &mut scorer, start, ef, passes, &mut scratch.beam);
-                    ("graph, collecting", true)
+                let (in_set, beam) =
+                    (set.len() as f64 / f64::from(self.index.meta().vectors), &mut scratch.beam);
+                if in_set >= COLLECT_SHARE_MIN {
+                    let bounds = (ef, in_set);
+                    let done = collect(graph, &mut scorer, start, bounds, passes, beam);
+                    ("graph, collecting", done)
                 } else {
                     let bounds = (ef.max(TWO_HOP_EF_MIN), set.len() / 2);
-                    let beam = &mut scratch.beam;
                     ("acorn", two_hop(graph, &mut scorer, start, bounds, passes, beam))
                 }
             }

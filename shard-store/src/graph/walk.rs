@@ -40,8 +40,7 @@ pub(super) fn beam(
     scratch: &mut BeamScratch,
 ) {
     let BeamScratch { visited, pool, fresh, scores } = scratch;
-    fresh.clear();
-    fresh.extend(start.iter().filter(|node| visited.insert(**node)));
+    visited.fresh_of(start, fresh);
     scorer.score(fresh, scores);
     pool.clear();
     pool.extend(fresh.iter().zip(scores.iter()).map(|(node, score)| Entry::new(*score, *node)));
@@ -55,8 +54,7 @@ pub(super) fn beam(
         }
         entry.expand();
         let node = entry.node();
-        fresh.clear();
-        fresh.extend(graph.neighbours(node).iter().filter(|next| visited.insert(**next)));
+        visited.fresh_of(graph.neighbours(node), fresh);
         if let Some(next) = pool.get(cursor + 1) {
             graph.prefetch(next.node());
         }
@@ -111,17 +109,25 @@ pub(super) fn descend(graph: &GraphView<'_>, scorer: &mut impl Scorer) -> u32 {
     node
 }
 
+/// Nodes met before a filter is judged.
+const COLLECT_TRIAL: u32 = 512;
+/// A filter that lets through less than this part of its share goes against the question.
+const COLLECT_SHORT: f64 = 0.7;
+
 /// Walks through all nodes but collects only those that pass, until the best `ef` of them are
-/// certain as far as a beam can be. Leaves them in `scratch.pool`, best first.
+/// certain as far as a beam can be. Leaves them in `scratch.pool`, best first. Returns `false`
+/// when far fewer nodes passed than `share` of those met: the filter goes against the question,
+/// and what passes lies where this walk does not lead.
 pub(super) fn collect(
     graph: &GraphView<'_>,
     scorer: &mut impl Scorer,
     start: u32,
-    ef: usize,
+    (ef, share): (usize, f64),
     passes: impl Fn(u32) -> bool,
     scratch: &mut BeamScratch,
-) {
+) -> bool {
     let BeamScratch { visited, pool, fresh, scores } = scratch;
+    let (mut scored, mut passed) = (0u32, 0u32);
     let mut open = BinaryHeap::new();
     let mut found: BinaryHeap<Entry> = BinaryHeap::new();
     fresh.clear();
@@ -129,29 +135,35 @@ pub(super) fn collect(
     visited.insert(start);
     loop {
         scorer.score(fresh, scores);
+        scored += fresh.len() as u32;
         for (node, score) in fresh.iter().zip(scores.iter()) {
             let entry = Entry::new(*score, *node);
-            let full = found.len() == ef;
+            let (full, admitted) = (found.len() == ef, passes(*node));
+            passed += u32::from(admitted);
             if full && found.peek().is_some_and(|worst| *worst <= entry) {
                 continue;
             }
             open.push(Reverse(entry));
-            if passes(*node) {
+            if admitted {
                 if full {
                     found.pop();
                 }
                 found.push(entry);
             }
         }
+        let expected = f64::from(scored) * share;
+        if scored > COLLECT_TRIAL && f64::from(passed) < expected * COLLECT_SHORT {
+            return false;
+        }
         let Some(Reverse(next)) = open.pop() else { break };
         if found.len() == ef && found.peek().is_some_and(|worst| *worst < next) {
             break;
         }
-        fresh.clear();
-        fresh.extend(graph.neighbours(next.node()).iter().filter(|node| visited.insert(**node)));
+        visited.fresh_of(graph.neighbours(next.node()), fresh);
     }
     pool.clear();
     pool.extend(found.into_sorted_vec());
+    true
 }
 
 /// Two-hop expansion over passing nodes only (ACORN-1; Patel and others, 2024): a neighbour that

@@ -52,9 +52,15 @@ fn code_dots_at(query: &SignedCodes, codes: &[u8], rows: &[u32], out: &mut [i32]
 #[inline]
 unsafe fn load16(row: &[f32], start: usize) -> (__m512d, __m512d) {
     let left = row.len() - start;
-    let mask = if left >= 16 { u16::MAX } else { (1u16 << left) - 1 };
+    if left >= 16 {
+        // SAFETY: 16 values follow `start`.
+        return unsafe {
+            let from = row.as_ptr().add(start);
+            (_mm512_cvtps_pd(_mm256_loadu_ps(from)), _mm512_cvtps_pd(_mm256_loadu_ps(from.add(8))))
+        };
+    }
     // SAFETY: masked-out elements are not read, the others lie inside `row`.
-    let values = unsafe { _mm512_maskz_loadu_ps(mask, row.as_ptr().add(start)) };
+    let values = unsafe { _mm512_maskz_loadu_ps((1 << left) - 1, row.as_ptr().add(start)) };
     let low = _mm512_castps512_ps256(values);
     let high = _mm256_castpd_ps(_mm512_extractf64x4_pd::<1>(_mm512_castps_pd(values)));
     (_mm512_cvtps_pd(low), _mm512_cvtps_pd(high))
@@ -159,14 +165,8 @@ unsafe fn code_dots_at_avx512(query: &SignedCodes, codes: &[u8], rows: &[u32], o
     let (query, stride, base) = (query.codes(), query.stride(), codes.as_ptr());
     // SAFETY: the caller checked that every row lies inside `codes`.
     let place = |row: u32| unsafe { base.add(row as usize * stride) };
-    for next in rows.iter().take(8) {
-        prefetch_row(place(*next), stride);
-    }
     let mut i = 0;
     while i + 4 <= rows.len() {
-        for next in rows.iter().skip(i + 8).take(4) {
-            prefetch_row(place(*next), stride);
-        }
         let places = [place(rows[i]), place(rows[i + 1]), place(rows[i + 2]), place(rows[i + 3])];
         // SAFETY: the four rows lie inside `codes`, and `out` is as long as `rows`.
         unsafe {
@@ -179,14 +179,6 @@ unsafe fn code_dots_at_avx512(query: &SignedCodes, codes: &[u8], rows: &[u32], o
         // SAFETY: the row lies inside `codes`.
         out[i] = unsafe { dot1(query, place(rows[i])) } - offset;
         i += 1;
-    }
-}
-
-#[target_feature(enable = "avx512f")]
-#[inline]
-fn prefetch_row(row: *const u8, stride: usize) {
-    for line in (0..stride).step_by(64) {
-        _mm_prefetch::<_MM_HINT_T0>(row.wrapping_add(line).cast());
     }
 }
 
