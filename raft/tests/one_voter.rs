@@ -34,7 +34,7 @@ async fn all_acknowledged_commands_are_there_after_every_restart() {
             group.purge_to_checkpoint().await.expect("purged");
         }
         match restart {
-            // As after a kill: nothing is closed, the log thread just stops being asked.
+            // Without the last words of a shutdown.
             0 => node.groups.stop_group(GroupId(7)).await,
             _ => node.groups.shutdown().await,
         }

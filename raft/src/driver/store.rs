@@ -13,7 +13,7 @@ use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
 use openraft::{OptionalSend, RaftLogReader};
 use std::fmt::Debug;
 use std::io;
-use std::ops::{Bound, Range, RangeBounds};
+use std::ops::{Bound, Range, RangeBounds, RangeInclusive};
 use std::sync::Arc;
 
 /// Bytes of entries handed to apply or replication at once.
@@ -141,6 +141,17 @@ impl RaftLogReader<TypeConfig> for GroupStore {
         end: u64,
     ) -> Result<Vec<RaftEntry>, io::Error> {
         self.read(our_range(&(start..end)), READ_BYTES).await
+    }
+
+    /// The last log id of each leader, from memory. (The trait's text speaks of the first; its own
+    /// suite and its default want the last.)
+    async fn get_key_log_ids(
+        &mut self,
+        range: RangeInclusive<LogId>,
+    ) -> Result<Vec<LogId>, io::Error> {
+        let (first, last) = (position_of(range.start()), position_of(range.end()));
+        let lasts = self.log.last_of_terms(first.index.0..=last.index.0);
+        Ok(lasts.into_iter().filter_map(log_id_of).collect())
     }
 }
 

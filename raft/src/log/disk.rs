@@ -140,17 +140,21 @@ impl LogDir {
         Ok(recovered)
     }
 
-    /// Cuts a torn write off the last segment and reserves space behind its records again.
-    pub fn reopen(&self, segment: &mut Segment, len: u64) -> Result<(), LogError> {
+    /// Makes the last segment ready to be written to: cuts a torn write off, reserves `len` bytes.
+    /// What was read from it is durable when this returns, whether or not it was before.
+    pub fn reopen(&self, segment: &mut Segment, torn: bool, len: u64) -> Result<(), LogError> {
         let end = segment.listing.end;
-        let len = len.max(end);
-        let cut = || -> io::Result<()> {
-            segment.file.set_len(end)?;
-            segment.file.allocate(len)?;
-            segment.file.sync_data()
+        let reserve = || -> io::Result<u64> {
+            let mut file_len = segment.file_len;
+            if torn || file_len < len {
+                file_len = len.max(end);
+                segment.file.set_len(end)?;
+                segment.file.allocate(file_len)?;
+            }
+            segment.file.sync_data()?;
+            Ok(file_len)
         };
-        cut().map_err(|error| failed(&error))?;
-        (segment.file_len, segment.sealed) = (len, false);
+        segment.file_len = reserve().map_err(|error| failed(&error))?;
         Ok(())
     }
 

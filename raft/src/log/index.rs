@@ -105,7 +105,7 @@ impl GroupIndex {
 
     /// The last entry known as committed; never beyond the last entry.
     pub fn committed(&self) -> LogPosition {
-        self.committed.min(self.last())
+        std::cmp::min_by_key(self.committed, self.last(), |position| position.index)
     }
 
     /// The last entry, or the last purged one when there is none.
@@ -163,7 +163,9 @@ impl GroupIndex {
     pub fn purge(&mut self, upto: LogPosition) -> Released {
         let kept = self.entries.split_off(&(upto.index.0 + 1));
         let dropped = std::mem::replace(&mut self.entries, kept);
-        self.purged = self.purged.max(upto);
+        if upto.index > self.purged.index {
+            self.purged = upto;
+        }
         released_by(&dropped)
     }
 

@@ -11,7 +11,7 @@ use crate::log::record::{self, HEAD_BYTES, Head, Kind, Spot};
 use bytes::Bytes;
 use hopbine_proto::GroupId;
 use hopbine_proto::disk::DiskFile;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Called once the records are durable, or will never be.
@@ -165,6 +165,22 @@ impl GroupLog {
     pub fn position(&self, index: u64) -> Option<LogPosition> {
         let entries = self.index();
         entries.range(index..=index).next().map(|(at, slot)| LogPosition::new(slot.term, at))
+    }
+
+    /// The last entry of each term among the entries of `range`.
+    pub fn last_of_terms(&self, range: RangeInclusive<u64>) -> Vec<LogPosition> {
+        let mut lasts: Vec<LogPosition> = Vec::new();
+        if range.is_empty() {
+            return lasts;
+        }
+        for (index, slot) in self.index().range(range) {
+            let position = LogPosition::new(slot.term, index);
+            match lasts.last_mut() {
+                Some(last) if last.term == slot.term => *last = position,
+                _ => lasts.push(position),
+            }
+        }
+        lasts
     }
 
     pub(super) fn oldest_live(&self) -> Option<u64> {

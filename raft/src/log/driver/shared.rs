@@ -96,7 +96,8 @@ impl SharedLog {
             dir.remove(*number).map_err(|error| failed(&error))?;
         }
         if let Some(last) = recovered.segments.last_mut().filter(|last| !last.sealed) {
-            dir.reopen(last, settings.segment_bytes)?;
+            let torn = recovered.torn_at.is_some();
+            dir.reopen(last, torn, settings.segment_bytes)?;
         }
         let files = recovered.segments.iter().map(|s| (s.number, s.file.clone())).collect();
         let inner = Arc::new(Inner {
