@@ -47,9 +47,8 @@ pub async fn serve(
         });
     };
     tokio::pin!(shutdown);
-    let ended = accept(&listener, &slots, start, &mut shutdown);
-    ended.await;
-    surface.gate.close();
+    accept(&listener, &slots, start, &mut shutdown).await;
+    surface.close();
     info!(requests = surface.gate.requests(), "shutting down");
     let drained = async {
         sleep(surface.config.unready_for).await;

@@ -97,6 +97,11 @@ impl Surface {
         })
     }
 
+    /// Refuses every further request with `shutting_down` and shows the server as unready.
+    pub fn close(&self) {
+        self.gate.close();
+    }
+
     /// The client's `X-Request-Id`, or one of our own.
     fn request_id(&self, headers: &HeaderMap) -> String {
         let given = headers.get("x-request-id").and_then(|value| value.to_str().ok());

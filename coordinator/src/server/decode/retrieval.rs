@@ -171,7 +171,11 @@ pub fn batch(cursor: &mut Cursor<'_>) -> Read<(Vec<BatchItem>, CallFields)> {
         }
         Ok(())
     })?;
-    Ok((required(requests, "requests")?, call))
+    let requests = required(requests, "requests")?;
+    if requests.is_empty() {
+        return Err(invalid("the batch is empty").within("requests"));
+    }
+    Ok((requests, call))
 }
 
 /// `POST .../search`

@@ -1,0 +1,380 @@
+//! A test per error code that can arise: status, code and pointer.
+
+use super::api::{Answer, Api};
+use super::fake::Interruption;
+use hopbine_coordinator::server::{Check, Health, HttpConfig, Surface, router};
+use hopbine_proto::limits;
+use hopbine_proto::status::{Code, Problem};
+use std::sync::Arc;
+
+fn assert_problem(answer: &Answer, code: Code, pointer: &str, what: &str) {
+    assert_eq!(answer.problem(), (code.to_string(), pointer.to_owned()), "{what}: {}", answer.body);
+    assert_eq!(answer.status, code.http(), "{what}");
+    assert_eq!(answer.header("retry-after").is_some(), code.retryable(), "{what}");
+}
+
+/// Line, body, code and pointer of one bad request.
+type Case = (&'static str, &'static str, Code, &'static str);
+
+const RAG: &str = "POST /v1/graphs/people/graph_rag";
+const PUT: &str = "PUT /v1/graphs/people/facts";
+const NUMBERS: &str = "PUT /v1/graphs/numbers/facts";
+
+const RETRIEVAL: &[Case] = &[
+    (RAG, "", Code::InvalidRequest, ""),
+    (RAG, "[]", Code::InvalidRequest, ""),
+    (RAG, "{\"query\": {}", Code::InvalidRequest, ""),
+    (RAG, "{}", Code::InvalidRequest, "/query"),
+    (RAG, r#"{"query": {"embedding": [1, 0]}, "topk": 3}"#, Code::UnknownField, "/topk"),
+    (RAG, r#"{"query": {"vector": [1, 0]}}"#, Code::UnknownField, "/query/vector"),
+    (RAG, r#"{"query": {"embedding": [1, 0, 0]}}"#, Code::DimensionMismatch, "/query/embedding"),
+    (RAG, r#"{"query": {"embedding": [0, 0]}}"#, Code::NotFinite, "/query/embedding"),
+    (RAG, r#"{"query": {"embedding": [0, 1e99]}}"#, Code::NotFinite, "/query/embedding/1"),
+    (RAG, r#"{"query": {"embedding": [1, 0]}, "top_k": 10001}"#, Code::InvalidRequest, "/top_k"),
+    (
+        RAG,
+        r#"{"query": {"embedding": [1, 0]}, "top_k": 1, "top_k": 2}"#,
+        Code::InvalidRequest,
+        "/top_k",
+    ),
+    (
+        RAG,
+        r#"{"query": {"embedding": [1, 0]}, "relation_path": ["*", "named"]}"#,
+        Code::RelationNotFound,
+        "/relation_path/1",
+    ),
+    (
+        RAG,
+        r#"{"query": {"embedding": [1, 0]}, "filter": {"must": [{"key": "a"}]}}"#,
+        Code::BadFilter,
+        "/filter/must/0",
+    ),
+    (
+        RAG,
+        r#"{"query": {"embedding": [1, 0]}, "filter": {"must": [], "must": []}}"#,
+        Code::BadFilter,
+        "/filter/must",
+    ),
+    (RAG, r#"{"query": {"embedding": [1, 0]}, "timeout": "2"}"#, Code::InvalidRequest, "/timeout"),
+    (
+        RAG,
+        r#"{"query": {"embedding": [1, 0]}, "with": ["payloads"]}"#,
+        Code::InvalidRequest,
+        "/with/0",
+    ),
+    (
+        RAG,
+        r#"{"query": {"embedding": [1, 0]}, "explain": "plan"}"#,
+        Code::InvalidRequest,
+        "/explain",
+    ),
+    (
+        RAG,
+        r#"{"query": {"embedding": [1, 0]}, "seeds": {"names": true}}"#,
+        Code::InvalidRequest,
+        "/seeds/names",
+    ),
+    (
+        RAG,
+        r#"{"query": {"embedding": [1, 0]}, "consistency": "strong", "max_staleness": "1s"}"#,
+        Code::InvalidRequest,
+        "/max_staleness",
+    ),
+    (
+        "POST /v1/graphs/people/graph_rag/batch",
+        r#"{"requests": []}"#,
+        Code::InvalidRequest,
+        "/requests",
+    ),
+    (
+        "POST /v1/graphs/people/search",
+        r#"{"query": {"embedding": [1, 0]}, "k": -1}"#,
+        Code::InvalidRequest,
+        "/k",
+    ),
+    (
+        "POST /v1/graphs/people/expand",
+        r#"{"from": [], "relation_path": ["*"]}"#,
+        Code::InvalidRequest,
+        "/from",
+    ),
+    (
+        "POST /v1/graphs/people/expand",
+        r#"{"from": [1], "relation_path": ["*"]}"#,
+        Code::InvalidRequest,
+        "/from/0",
+    ),
+    (
+        "POST /v1/graphs/people/rerank",
+        r#"{"query": {"embedding": [1, 0]}}"#,
+        Code::InvalidRequest,
+        "/paths",
+    ),
+];
+
+const FACTS: &[Case] = &[
+    (PUT, r#"{"facts": []}"#, Code::InvalidRequest, "/facts"),
+    (
+        PUT,
+        r#"{"facts": [{"entity": 1, "relation": "r", "target": "t"}]}"#,
+        Code::InvalidRequest,
+        "/facts/0/entity",
+    ),
+    (
+        PUT,
+        r#"{"facts": [{"entity": "e", "relation": "*", "target": "t"}]}"#,
+        Code::InvalidRequest,
+        "/facts/0/relation",
+    ),
+    (
+        PUT,
+        r#"{"facts": [{"entity": "e", "relation": "r", "target": "t", "embedding": [1]}]}"#,
+        Code::DimensionMismatch,
+        "/facts/0/embedding",
+    ),
+    (
+        PUT,
+        r#"{"facts": [{"entity": "e", "relation": "r", "target": "t", "embedding": [0, 0]}]}"#,
+        Code::NotFinite,
+        "/facts/0/embedding",
+    ),
+    (
+        PUT,
+        r#"{"facts": [{"entity": "e", "relation": "r", "target": "t"},
+                        {"entity": "e", "relation": "r", "target": "t"}]}"#,
+        Code::InvalidRequest,
+        "/facts/1",
+    ),
+    (
+        NUMBERS,
+        r#"{"facts": [{"entity": "e", "relation": 1, "target": 1}]}"#,
+        Code::InvalidRequest,
+        "/facts/0/entity",
+    ),
+    (
+        NUMBERS,
+        r#"{"facts": [{"entity": 1, "relation": 4294967296, "target": 1}]}"#,
+        Code::InvalidRequest,
+        "/facts/0/relation",
+    ),
+    (
+        NUMBERS,
+        r#"{"facts": [{"entity": 18446744073709551616, "relation": 1, "target": 1}]}"#,
+        Code::InvalidRequest,
+        "/facts/0/entity",
+    ),
+    (
+        "POST /v1/graphs/people/facts/get",
+        r#"{"with": ["path_payloads"]}"#,
+        Code::InvalidRequest,
+        "/with/0",
+    ),
+    ("POST /v1/graphs/people/facts/delete", "{}", Code::InvalidRequest, ""),
+    (
+        "POST /v1/graphs/people/facts/scan",
+        r#"{"page_token": "x"}"#,
+        Code::InvalidRequest,
+        "/page_token",
+    ),
+    (
+        "POST /v1/graphs/people/facts/count",
+        r#"{"prefix": {}}"#,
+        Code::InvalidRequest,
+        "/prefix/entity",
+    ),
+    ("PUT /v1/graphs/people/facts?wait=soon", r#"{"facts": []}"#, Code::InvalidRequest, ""),
+    ("PUT /v1/graphs/people/facts?wiat=applied", r#"{"facts": []}"#, Code::UnknownField, ""),
+    ("GET /v1/graphs/people/entities/nobody", "", Code::FactNotFound, ""),
+];
+
+const GRAPHS: &[Case] = &[
+    ("PUT /v1/graphs/new", "{}", Code::InvalidRequest, "/vector"),
+    ("PUT /v1/graphs/new", r#"{"vector": {}}"#, Code::InvalidRequest, "/vector/dim"),
+    ("PUT /v1/graphs/new", r#"{"vector": {"dim": 5000}}"#, Code::InvalidRequest, "/vector/dim"),
+    (
+        "PUT /v1/graphs/new",
+        r#"{"vector": {"dim": 2, "metrics": "l2"}}"#,
+        Code::UnknownField,
+        "/vector/metrics",
+    ),
+    (
+        "PUT /v1/graphs/new",
+        r#"{"vector": {"dim": 2}, "ids": "u64", "shards": {"initial": 2}}"#,
+        Code::InvalidRequest,
+        "/shards/initial",
+    ),
+    ("PUT /v1/graphs/people", r#"{"vector": {"dim": 3}}"#, Code::GraphExists, ""),
+    (
+        "PATCH /v1/graphs/people",
+        r#"{"index": {"recall_target": 0.9}}"#,
+        Code::PreconditionFailed,
+        "",
+    ),
+    ("PATCH /v1/graphs/people", r#"{"vector": {}}"#, Code::UnknownField, "/vector"),
+    ("DELETE /v1/graphs/people", "", Code::InvalidRequest, ""),
+    ("DELETE /v1/graphs/people?confirm=numbers", "", Code::InvalidRequest, ""),
+    ("GET /v1/graphs/nothing", "", Code::GraphNotFound, ""),
+    ("POST /v1/graphs/nothing/search", "{}", Code::GraphNotFound, ""),
+    ("DELETE /v1/graphs/nothing?confirm=nothing", "", Code::GraphNotFound, ""),
+];
+
+#[tokio::test]
+async fn a_bad_request_is_refused_with_its_code_and_place() {
+    let api = Api::filled().await;
+    for (line, body, code, pointer) in RETRIEVAL.iter().chain(FACTS).chain(GRAPHS) {
+        let answer = api.ask(line, body).await;
+        assert_problem(&answer, *code, pointer, &format!("{line} {body}"));
+    }
+    assert_eq!(api.world.unreleased(), 0);
+}
+
+#[tokio::test]
+async fn a_hint_names_what_was_meant() {
+    let api = Api::filled().await;
+    let hint = async |line, body| api.ask(line, body).await.json()["hint"].to_string();
+    let path = r#"{"query": {"embedding": [1, 0]}, "relation_path": ["discoverd"]}"#;
+    assert!(hint(RAG, path).await.contains("discovered"));
+    assert!(hint(RAG, r#"{"querry": {}}"#).await.contains("query"));
+    assert!(hint("DELETE /v1/graphs/people", "").await.contains("?confirm="));
+    assert!(hint("PUT /v1/graphs/people/facts?wiat=applied", "{}").await.contains("wait"));
+}
+
+#[tokio::test]
+async fn what_a_shard_refuses_reaches_the_client_as_it_is() {
+    let api = Api::filled().await;
+    let shard = api.world.shards("numbers")[0].id;
+    for code in Code::ALL {
+        let problem = Problem::new(*code, "why").hint("what to do");
+        api.world.interrupt(shard, Interruption::Fail(problem.into()));
+        let body = r#"{"prefix": {"entity": 7}}"#;
+        let answer = api.ask("POST /v1/graphs/numbers/facts/count", body).await;
+        assert_problem(&answer, *code, "", code.as_str());
+        assert_eq!(answer.json()["hint"], "what to do");
+    }
+}
+
+#[tokio::test]
+async fn a_read_without_answer_ends_at_its_deadline() {
+    let api = Api::filled().await;
+    api.world.interrupt(api.world.shards("numbers")[0].id, Interruption::Hang);
+    let body = r#"{"prefix": {"entity": 7}, "timeout": "20ms"}"#;
+    let answer = api.ask("POST /v1/graphs/numbers/facts/count", body).await;
+    assert_problem(&answer, Code::DeadlineExceeded, "", "a hanging shard");
+}
+
+#[tokio::test]
+async fn a_write_without_answer_lists_its_outcomes() {
+    let api = Api::filled().await;
+    let shards = api.world.shards("numbers");
+    api.world.interrupt(shards[1].id, Interruption::Hang);
+    let body = r#"{"facts": [{"entity": 1, "relation": 1, "target": 1},
+                             {"entity": 200, "relation": 1, "target": 1}]}"#;
+    let answer = api.ask("PUT /v1/graphs/numbers/facts?timeout=20ms", body).await;
+    assert_problem(&answer, Code::OutcomeUnknown, "", "a hanging shard");
+    let outcomes = answer.json()["outcomes"].clone();
+    assert_eq!(outcomes[0]["outcome"], "applied", "{outcomes}");
+    assert_eq!(outcomes[1]["outcome"], "unknown", "{outcomes}");
+    assert_eq!(outcomes[1]["shard"], shards[1].id.0, "{outcomes}");
+}
+
+#[tokio::test]
+async fn an_idempotency_key_stands_for_one_batch() {
+    let api = Api::filled().await;
+    let headers = [("idempotency-key", "k1")];
+    let one = r#"{"facts": [{"entity": 1, "relation": 1, "target": 1}]}"#;
+    let two = r#"{"facts": [{"entity": 1, "relation": 1, "target": 2}]}"#;
+    let first = api.send(NUMBERS, &headers, one).await;
+    let again = api.send(NUMBERS, &headers, one).await;
+    assert_eq!((first.status.as_u16(), &first.body), (200, &again.body));
+    let other = api.send(NUMBERS, &headers, two).await;
+    assert_problem(&other, Code::IdempotencyConflict, "", "another batch");
+    let long = "k".repeat(limits::IDEMPOTENCY_KEY_BYTES_MAX + 1);
+    let answer = api.send(NUMBERS, &[("idempotency-key", &long)], one).await;
+    assert_eq!(answer.problem().0, "invalid_request");
+}
+
+#[tokio::test]
+async fn a_body_over_the_bound_is_refused() {
+    let api = Api::filled().await;
+    let announced = (limits::QUERY_BYTES_MAX + 1).to_string();
+    let answer = api.send(RAG, &[("content-length", &announced)], "{}").await;
+    assert_problem(&answer, Code::PayloadTooLarge, "", "announced");
+    let spaces = " ".repeat(limits::QUERY_BYTES_MAX + 1);
+    assert_problem(&api.ask(RAG, &spaces).await, Code::PayloadTooLarge, "", "sent");
+}
+
+#[tokio::test]
+async fn a_full_or_closing_server_asks_to_come_back() {
+    let full = Api::with(HttpConfig { requests_max: 0, ..HttpConfig::default() });
+    assert_problem(&full.ask("GET /v1/graphs", "").await, Code::Overloaded, "", "full");
+    assert_eq!(full.ask("GET /livez", "").await.status, 200);
+    let tight = Api::with(HttpConfig { body_bytes_max: 3, ..HttpConfig::default() });
+    let answer = tight.ask("PUT /v1/graphs/g", r#"{"vector": {"dim": 2}}"#).await;
+    assert_problem(&answer, Code::Overloaded, "", "no room for the body");
+    let closing = Api::new();
+    closing.surface.close();
+    let answer = closing.ask("GET /v1/graphs", "").await;
+    assert_problem(&answer, Code::ShuttingDown, "", "closing");
+    assert_eq!(answer.header("connection"), Some("close"));
+    let ready = closing.ask("GET /readyz", "").await;
+    assert_eq!(ready.status, 503);
+    assert!(ready.body.starts_with("[-]shutdown failed: "), "{}", ready.body);
+}
+
+struct Broken;
+
+impl Health for Broken {
+    fn checks(&self) -> Vec<Check> {
+        panic!("a fault of the server")
+    }
+}
+
+#[tokio::test]
+async fn a_panic_becomes_a_problem_and_the_server_lives_on() {
+    let mut api = Api::new();
+    let surface = Surface::new(api.world.engine(), Arc::new(Broken), HttpConfig::default());
+    api = Api::over(api.world, surface.clone(), router(surface));
+    let answer = api.ask("GET /readyz", "").await;
+    assert_problem(&answer, Code::Internal, "", "a panic");
+    assert!(!answer.body.contains("a fault of the server"), "{}", answer.body);
+    let metrics = api.ask("GET /metrics", "").await.body;
+    assert!(metrics.contains("\nhopbine_http_panics_total 1\n"), "{metrics}");
+}
+
+#[tokio::test]
+async fn paths_methods_and_media_types_that_are_not_there_are_named() {
+    let api = Api::filled().await;
+    for path in ["/", "/v1/cluster", "/v1/graphs/people/explain", "/ui", "/v1/slow_queries"] {
+        let answer = api.ask(&format!("GET {path}"), "").await;
+        assert_eq!((answer.status.as_u16(), answer.problem().0.as_str()), (404, "invalid_request"));
+    }
+    for (line, allow) in [
+        ("OPTIONS /v1/graphs/people", "GET, HEAD, PUT, PATCH, DELETE"),
+        ("POST /v1/graphs", "GET, HEAD"),
+        ("GET /v1/graphs/people/search", "POST"),
+        ("PUT /metrics", "GET, HEAD"),
+    ] {
+        let answer = api.ask(line, "").await;
+        assert_eq!((answer.status.as_u16(), answer.header("allow")), (405, Some(allow)), "{line}");
+        assert_eq!(answer.problem().0, "invalid_request");
+    }
+    let facts = r#"{"facts": [{"entity": 1, "relation": 1, "target": 1}]}"#;
+    for (kind, status) in [
+        ("application/json; charset=utf-8", 200),
+        ("Application/JSON", 200),
+        ("application/json; charset=latin1", 415),
+        ("application/x-www-form-urlencoded", 415),
+        ("application/vnd.apache.arrow.stream", 415),
+        ("application/vnd.apache.parquet", 415),
+        ("text/plain", 415),
+    ] {
+        let answer = api.send(NUMBERS, &[("content-type", kind)], facts).await;
+        assert_eq!(answer.status, status, "{kind}");
+        if status == 415 {
+            assert_eq!(answer.problem().0, "invalid_request");
+            assert!(answer.body.contains("application/x-ndjson"), "{}", answer.body);
+        }
+    }
+    let answer = api.send(NUMBERS, &[("content-encoding", "gzip")], facts).await;
+    assert_eq!(answer.status, 415);
+}

@@ -1,0 +1,169 @@
+//! Real connections: keep-alive, slow clients, and the orderly end.
+
+use super::fake::{Interruption, World};
+use hopbine_coordinator::server::{AlwaysReady, HttpConfig, Surface, serve};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+struct Server {
+    world: Arc<World>,
+    address: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    ended: JoinHandle<()>,
+}
+
+async fn server(config: HttpConfig) -> Server {
+    let world = World::new();
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    let surface = Surface::new(world.engine(), Arc::new(AlwaysReady), config);
+    let (stop, stopped) = oneshot::channel::<()>();
+    let ended = tokio::spawn(serve(listener, surface, async {
+        stopped.await.ok();
+    }));
+    Server { world, address, stop: Some(stop), ended }
+}
+
+impl Server {
+    async fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.address).await.expect("a connection")
+    }
+}
+
+async fn send(stream: &mut TcpStream, head: &str, body: &str) {
+    let length = body.len();
+    let text = format!("{head} HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n{body}");
+    stream.write_all(text.as_bytes()).await.expect("sent");
+}
+
+/// One whole response: its head and its body.
+async fn receive(stream: &mut TcpStream) -> (String, String) {
+    let mut bytes = Vec::new();
+    loop {
+        let read = stream.read_buf(&mut bytes).await.expect("a response");
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+            let length: usize = length.expect("a length").parse().expect("a number");
+            if body.len() >= length {
+                return (head.to_owned(), body.to_owned());
+            }
+        }
+        assert!(read > 0, "the connection ended within a response: {text}");
+    }
+}
+
+const GRAPH: &str = r#"{"vector": {"dim": 2}, "ids": "u64"}"#;
+const COUNT: &str = "POST /v1/graphs/g/facts/count";
+
+#[tokio::test]
+async fn one_connection_carries_many_requests() {
+    let server = server(HttpConfig::default()).await;
+    let mut stream = server.connect().await;
+    send(&mut stream, "PUT /v1/graphs/g", GRAPH).await;
+    assert!(receive(&mut stream).await.0.starts_with("HTTP/1.1 201"));
+    send(&mut stream, COUNT, "{}").await;
+    assert_eq!(receive(&mut stream).await.1, r#"{"count":0}"#);
+    send(&mut stream, COUNT, "{").await;
+    let (head, body) = receive(&mut stream).await;
+    assert!(head.starts_with("HTTP/1.1 400") && body.contains("invalid_request"), "{head} {body}");
+    send(&mut stream, "GET /livez", "").await;
+    assert_eq!(receive(&mut stream).await.1, "ok\n");
+}
+
+#[tokio::test]
+async fn a_head_request_gets_the_head_alone() {
+    let server = server(HttpConfig::default()).await;
+    let mut stream = server.connect().await;
+    let text = "HEAD /version HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    stream.write_all(text.as_bytes()).await.expect("sent");
+    let mut all = String::new();
+    stream.read_to_string(&mut all).await.expect("a response");
+    let (head, body) = all.split_once("\r\n\r\n").expect("a head");
+    assert!(head.starts_with("HTTP/1.1 200") && body.is_empty(), "{all}");
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+    assert!(length.is_some_and(|length| length != "0"), "{head}");
+}
+
+#[tokio::test]
+async fn a_slow_client_is_cut_off() {
+    let short = Duration::from_millis(100);
+    let config = HttpConfig { head_timeout: short, body_timeout: short, ..HttpConfig::default() };
+    let server = server(config).await;
+    let mut head = server.connect().await;
+    head.write_all(b"GET /livez HTTP/1.1\r\nhost:").await.expect("sent");
+    let mut rest = Vec::new();
+    head.read_to_end(&mut rest).await.expect("the server ends the connection");
+    let mut body = server.connect().await;
+    send(&mut body, "PUT /v1/graphs/g", GRAPH).await;
+    receive(&mut body).await;
+    let text = format!("{COUNT} HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n{{");
+    body.write_all(text.as_bytes()).await.expect("sent");
+    let (head, text) = receive(&mut body).await;
+    assert!(
+        head.starts_with("HTTP/1.1 504") && text.contains("deadline_exceeded"),
+        "{head} {text}"
+    );
+}
+
+#[tokio::test]
+async fn a_shutdown_finishes_what_began_and_refuses_what_comes() {
+    let unready_for = Duration::from_millis(50);
+    let mut server = server(HttpConfig { unready_for, ..HttpConfig::default() }).await;
+    let (mut busy, mut idle) = (server.connect().await, server.connect().await);
+    send(&mut busy, "PUT /v1/graphs/g", GRAPH).await;
+    receive(&mut busy).await;
+    send(&mut idle, COUNT, "{}").await;
+    receive(&mut idle).await;
+    // The busy request waits for its shard until its own deadline; the shutdown falls within.
+    server.world.interrupt(server.world.shards("g")[0].id, Interruption::Hang);
+    let calls = server.world.calls().len();
+    send(&mut busy, COUNT, r#"{"timeout": "1s"}"#).await;
+    while server.world.calls().len() == calls {
+        tokio::task::yield_now().await;
+    }
+    server.stop.take().expect("not stopped yet").send(()).expect("the server runs");
+    loop {
+        let mut ready = server.connect().await;
+        send(&mut ready, "GET /readyz", "").await;
+        if receive(&mut ready).await.1.contains("[-]shutdown failed") {
+            break;
+        }
+    }
+    send(&mut idle, COUNT, "{}").await;
+    let (head, body) = receive(&mut idle).await;
+    assert!(head.starts_with("HTTP/1.1 503") && body.contains("shutting_down"), "{head} {body}");
+    assert!(head.contains("connection: close") && head.contains("retry-after: 1"), "{head}");
+    let (head, body) = receive(&mut busy).await;
+    assert!(
+        head.starts_with("HTTP/1.1 504") && body.contains("deadline_exceeded"),
+        "{head} {body}"
+    );
+    server.ended.await.expect("the server ends");
+    assert!(TcpStream::connect(server.address).await.is_err(), "nobody listens any more");
+}
+
+#[tokio::test]
+async fn a_request_whose_client_left_lets_go_of_its_views() {
+    let server = server(HttpConfig::default()).await;
+    let mut stream = server.connect().await;
+    send(&mut stream, "PUT /v1/graphs/g", GRAPH).await;
+    receive(&mut stream).await;
+    server.world.interrupt(server.world.shards("g")[0].id, Interruption::Hang);
+    send(&mut stream, COUNT, r#"{"timeout": "60s"}"#).await;
+    while server.world.unreleased() == 0 {
+        tokio::task::yield_now().await;
+    }
+    drop(stream);
+    let released = async {
+        while server.world.unreleased() > 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), released).await.expect("released");
+}

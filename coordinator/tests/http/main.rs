@@ -1,0 +1,11 @@
+//! The HTTP surface over a world in memory: replies to the letter, a test per error code, bodies of
+//! any kind, real connections, the examples of the reference page, the published description.
+
+mod api;
+mod bodies;
+mod codes;
+mod documents;
+#[path = "../fake/mod.rs"]
+mod fake;
+mod life;
+mod replies;
