@@ -93,18 +93,15 @@ fn width(low: u64, high: u64) -> usize {
 
 /// Bytes of one block when every column is offsets from its smallest value, without runs.
 fn packed_columns(block: &[(FactKey, LogIndex)]) -> usize {
-    let columns: [fn(&(FactKey, LogIndex)) -> u64; 4] = [
-        |row| row.0.entity.0,
-        |row| u64::from(row.0.relation.0),
-        |row| row.0.target.0,
-        |row| row.1.0,
-    ];
-    let bytes = |column: &fn(&(FactKey, LogIndex)) -> u64| {
-        let values: BTreeSet<u64> = block.iter().map(column).collect();
+    let columns = |(key, version): &(FactKey, LogIndex)| {
+        [key.entity.0, key.relation.0.into(), key.target.0, version.0]
+    };
+    let bytes = |column: usize| {
+        let values: BTreeSet<u64> = block.iter().map(|row| columns(row)[column]).collect();
         let ends = values.first().zip(values.last());
         8 + block.len() * ends.map_or(0, |(low, high)| width(*low, *high))
     };
-    columns.iter().map(bytes).sum()
+    (0..4).map(bytes).sum()
 }
 
 /// Bytes of one block as plain columns under lz4: small, but a look-up decodes all of it.

@@ -40,12 +40,13 @@
 //! - `block.rs` fact blocks · `zone.rs` zone map · `flags.rs` bits per row
 //! - `relation.rs` rows per relation · `names.rs` dictionary · `payload.rs` payload blocks
 //! - `writer.rs` rows in key order in, file out · `file.rs` checksums while writing
-//! - `reader.rs` a mapped file · `scrub.rs` everything checked
+//! - `reader.rs` a mapped file · `locate.rs` rows of keys and ranges · `scrub.rs` everything checked
 
 mod block;
 mod file;
 mod flags;
 mod format;
+mod locate;
 mod names;
 mod pages;
 mod payload;
@@ -57,6 +58,7 @@ mod zone;
 
 pub use block::BLOCK_ROWS;
 pub use format::{PAGE_BYTES, SEGMENT_VERSION};
-pub use reader::{Segment, Touched};
+pub use locate::Touched;
+pub use reader::Segment;
 pub use writer::{SegmentRow, SegmentWriter, VectorSpace};
 pub use zone::Zone;

@@ -14,43 +14,10 @@ use crate::graph::{IndexMeta, IndexSections, SegmentIndex, VectorRow, VectorSour
 use crate::kernel::cast;
 use crate::manifest::SegmentMeta;
 use hopbine_proto::disk::{Disk, FileBytes};
-use hopbine_proto::{FactKey, KeyRange, LogIndex, Names, RelationId};
+use hopbine_proto::{EntityId, FactKey, LogIndex, Names, RelationId};
 use std::ops::Range;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
-
-/// Which fact blocks of one segment a request has read; each counts once.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Touched {
-    seen: Vec<u64>,
-    blocks: u64,
-    bytes: u64,
-}
-
-impl Touched {
-    /// Distinct blocks read.
-    pub fn blocks(&self) -> u64 {
-        self.blocks
-    }
-
-    /// Bytes of those blocks.
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    #[inline]
-    fn mark(&mut self, block: usize, bytes: u32) {
-        let (word, bit) = (block / 64, 1u64 << (block % 64));
-        if word >= self.seen.len() {
-            self.seen.resize(word + 1, 0);
-        }
-        if self.seen[word] & bit == 0 {
-            self.seen[word] |= bit;
-            self.blocks += 1;
-            self.bytes += u64::from(bytes);
-        }
-    }
-}
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// One open segment. Rows are numbered from 0 in key order; methods that take a row panic when
 /// there is no such row, as that is the caller's mistake. Shared by `Arc`; all methods may run at
@@ -60,7 +27,7 @@ pub struct Segment {
     pub(super) layout: Layout,
     pub(super) zones: Vec<Zone>,
     /// Entity of the largest key of each block, close together for the search.
-    last_entities: Vec<u64>,
+    pub(super) last_entities: Vec<u64>,
     pub(super) flags: RowFlags,
     pub(super) relations: RelationTable,
     pub(super) names: NameDictionary,
@@ -70,6 +37,8 @@ pub struct Segment {
     facts_at: usize,
     relation_rows: OnceLock<()>,
     index: OnceLock<SegmentIndex>,
+    /// Held while the index is opened, so that many first readers check it once.
+    index_opening: Mutex<()>,
 }
 
 impl std::fmt::Debug for Segment {
@@ -114,7 +83,7 @@ impl Segment {
         };
         let counts = layout.counts;
         let vectors = counts.vectors as usize;
-        let facts = counts.rows.checked_sub(counts.tombstones).unwrap_or_default() as usize;
+        let facts = counts.rows.saturating_sub(counts.tombstones) as usize;
         for (section, bytes) in [
             (Section::Vectors, vectors * space.dim as usize * 4),
             (Section::Norms, vectors * 8),
@@ -153,6 +122,7 @@ impl Segment {
             facts_at: place(Section::Facts).start,
             relation_rows: OnceLock::new(),
             index: OnceLock::new(),
+            index_opening: Mutex::new(()),
             layout,
         })
     }
@@ -221,105 +191,6 @@ impl Segment {
             });
         }
         Ok(())
-    }
-
-    /// Row of a key, a tombstone's included. Reads at most one block.
-    pub fn find(&self, key: FactKey, touched: &mut Touched) -> Result<Option<u32>, StoreError> {
-        let number = self.first_block(0, key);
-        let Some(zone) = self.zones.get(number) else { return Ok(None) };
-        if key < zone.first {
-            return Ok(None);
-        }
-        touched.mark(number, zone.bytes);
-        let block = self.block(number)?;
-        let row = block.lower_bound(key);
-        let found = row < zone.rows as usize && block.key(row) == key;
-        Ok(found.then_some((number * BLOCK_ROWS + row) as u32))
-    }
-
-    /// Rows whose key lies in the range, tombstones included. Reads only blocks that the zone map
-    /// cannot rule out, and counts these and all that hold the rows found.
-    pub fn range(&self, range: &KeyRange, touched: &mut Touched) -> Result<Range<u32>, StoreError> {
-        self.range_from(self.first_block(0, range.start), range, touched)
-    }
-
-    /// The same for many ranges, ascending and disjoint; appends one entry a range, empty ones
-    /// included. Cheaper than one by one where neighbours are near.
-    pub fn ranges(
-        &self,
-        ranges: &[KeyRange],
-        touched: &mut Touched,
-        found: &mut Vec<Range<u32>>,
-    ) -> Result<(), StoreError> {
-        let mut number = 0;
-        for range in ranges {
-            number = self.first_block(number, range.start);
-            found.push(self.range_from(number, range, touched)?);
-        }
-        Ok(())
-    }
-
-    /// First block at or after `from` whose largest key is not below `key`.
-    #[inline]
-    fn first_block(&self, from: usize, key: FactKey) -> usize {
-        let wanted = key.entity.0;
-        let number = from + self.last_entities[from..].partition_point(|last| *last < wanted);
-        // Blocks that end within the entity: one, unless the entity fills several.
-        let same = self.zones[number..].iter().take_while(|zone| zone.last < key);
-        match same.take(2).count() {
-            2 => number + self.zones[number..].partition_point(|zone| zone.last < key),
-            few => number + few,
-        }
-    }
-
-    /// `number` is the first block whose largest key is not below the range's start.
-    #[inline]
-    fn range_from(
-        &self,
-        number: usize,
-        range: &KeyRange,
-        touched: &mut Touched,
-    ) -> Result<Range<u32>, StoreError> {
-        let Some(zone) = self.zones.get(number) else { return Ok(self.rows()..self.rows()) };
-        if let Some(end) = range.end
-            && zone.first < range.start
-            && end <= zone.last
-            && range.start <= end
-        {
-            touched.mark(number, zone.bytes);
-            let (start, end) = self.block(number)?.lower_bounds(range.start, end);
-            let first = (number * BLOCK_ROWS) as u32;
-            return Ok(first + start as u32..first + end.max(start) as u32);
-        }
-        let start = self.lower_bound(number, range.start, touched)?;
-        let end = match range.end {
-            None => self.rows(),
-            Some(end) => self.lower_bound(self.first_block(number, end), end, touched)?,
-        };
-        let end = end.max(start);
-        if start < end {
-            let blocks = start as usize / BLOCK_ROWS..(end as usize - 1) / BLOCK_ROWS + 1;
-            for (number, zone) in blocks.clone().zip(&self.zones[blocks]) {
-                touched.mark(number, zone.bytes);
-            }
-        }
-        Ok(start..end)
-    }
-
-    /// Rows below `key`, given the first block whose largest key is not below it.
-    fn lower_bound(
-        &self,
-        number: usize,
-        key: FactKey,
-        touched: &mut Touched,
-    ) -> Result<u32, StoreError> {
-        let Some(zone) = self.zones.get(number) else { return Ok(self.rows()) };
-        let first = (number * BLOCK_ROWS) as u32;
-        if key <= zone.first {
-            return Ok(first);
-        }
-        touched.mark(number, zone.bytes);
-        Ok(first + self.block(number)?.lower_bound(key) as u32)
     }
 
     /// Whether the row only says that its key is gone.
@@ -417,7 +288,7 @@ impl Segment {
     }
 
     /// Name of an entity or target of any fact of this segment.
-    pub fn name(&self, id: hopbine_proto::EntityId) -> Result<Option<Arc<str>>, StoreError> {
+    pub fn name(&self, id: EntityId) -> Result<Option<Arc<str>>, StoreError> {
         self.names.name(&self.layout.pages, id)
     }
 
@@ -457,6 +328,10 @@ impl Segment {
     /// The approximate index. The first call checks its sections whole: about 500 bytes a row at
     /// 384 dimensions.
     pub fn index(&self) -> Result<&SegmentIndex, StoreError> {
+        if let Some(index) = self.index.get() {
+            return Ok(index);
+        }
+        let _alone = self.index_opening.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(index) = self.index.get() {
             return Ok(index);
         }
