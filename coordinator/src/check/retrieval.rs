@@ -242,6 +242,10 @@ fn hops(
         let place = format!("/relation_path/{i}");
         let relations = match element {
             HopRelations::Any => Relations::Any,
+            // Users write one relation without a list around it.
+            HopRelations::Of(list) if list.len() == 1 => {
+                Relations::Of(vec![names::relation_id(graph, &list[0], || place)?])
+            }
             HopRelations::Of(list) => relations(graph, Some(list), &place)?,
         };
         hops.push(Hop { relations, weight: weights.map_or(1.0, |weights| weights[i]) });
