@@ -116,9 +116,8 @@ impl RaftSnapshotBuilder<TypeConfig> for CheckpointReader {
     type SnapshotData = ();
 
     async fn build_snapshot(&mut self) -> Result<MachineSnapshot, io::Error> {
-        let missing =
-            || io::Error::other("the log was purged but the machine has no durable point");
-        snapshot_of(&*self.machine)?.ok_or_else(missing)
+        let none = || Snapshot { meta: Meta::default(), snapshot: () };
+        Ok(snapshot_of(&*self.machine)?.unwrap_or_else(none))
     }
 }
 

@@ -12,7 +12,7 @@ use openraft::errors::{ClientWriteError, Fatal, ForwardToLeader, LinearizableRea
 use openraft::raft::ClientWriteResponse;
 use openraft::{Raft, ReadPolicy};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::Instant;
@@ -46,6 +46,7 @@ pub struct Group {
     bytes: Arc<Semaphore>,
     bytes_max: usize,
     stamp_ms: AtomicU64,
+    stopped: AtomicBool,
 }
 
 pub(super) struct Parts {
@@ -74,6 +75,7 @@ impl Group {
             bytes: Arc::new(Semaphore::new(bytes_max)),
             bytes_max,
             stamp_ms: AtomicU64::new(0),
+            stopped: AtomicBool::new(false),
         }
     }
 
@@ -108,6 +110,7 @@ impl Group {
         if !command.fits() {
             return Err(RaftError::TooLarge(command.body.len()));
         }
+        self.check_running()?;
         if self.shared.space_pressure() {
             return Err(RaftError::Full);
         }
@@ -180,8 +183,11 @@ impl Group {
         self.raft.trigger().snapshot().await.map_err(|fatal| self.fatal(&fatal))
     }
 
-    pub(super) fn raft(&self) -> &GroupRaft {
-        &self.raft
+    /// Stops the replica; what is under way is finished or becomes `Unknown`.
+    pub(super) async fn stop(&self) {
+        self.stopped.store(true, Ordering::Relaxed);
+        // A raft that panicked has stopped too.
+        let _ = self.raft.shutdown().await;
     }
 
     pub(super) async fn is_only_voter(&self) -> Result<bool, RaftError> {
@@ -219,11 +225,8 @@ impl Group {
 
     fn write_error(&self, error: WriteError) -> RaftError {
         match error {
-            WriteError::Fatal(fatal) => match self.fatal(&fatal) {
-                // The entry may have reached the log before the group stopped.
-                RaftError::Stopped(group) => RaftError::Unknown(group),
-                failed => failed,
-            },
+            // The entry may have reached the log before the group stopped or failed.
+            WriteError::Fatal(_) => RaftError::Unknown(self.id),
             WriteError::APIError(ClientWriteError::ForwardToLeader(forward)) => {
                 self.not_leader(&forward)
             }
@@ -245,6 +248,15 @@ impl Group {
 
     fn not_leader(&self, forward: &ForwardToLeader<TypeConfig>) -> RaftError {
         RaftError::NotLeader { group: self.id, leader: forward.leader_id.map(replica_of) }
+    }
+
+    /// Refuses before anything is written when the replica was stopped or has failed.
+    fn check_running(&self) -> Result<(), RaftError> {
+        if self.stopped.load(Ordering::Relaxed) {
+            return Err(self.stopped_or(RaftError::Stopped(self.id)));
+        }
+        let state = self.raft.metrics().borrow_watched().running_state.clone();
+        state.map_err(|fatal| self.fatal(&fatal))
     }
 
     fn stopped_or(&self, error: RaftError) -> RaftError {

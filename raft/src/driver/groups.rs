@@ -72,7 +72,8 @@ impl Groups {
     }
 
     /// Starts this process's replica of a group, whose machine goes on from where it recovered to.
-    /// Returns once raft runs; `Group::ready` tells when it serves.
+    /// Returns once raft runs; `Group::ready` tells when it serves. A machine that lost what the
+    /// log no longer has is refused with `Failed`.
     pub async fn start_group(
         &self,
         group: GroupId,
@@ -88,6 +89,11 @@ impl Groups {
         let config = openraft_config(group, &self.config).validate();
         let config = Arc::new(config.map_err(|error| failed(&error))?);
         let log = self.log.group(group);
+        let (purged, held) = (log.purged(), machine.recovered().at);
+        if purged.index > held.index {
+            let lost = format!("the log begins after {purged}, but the machine only holds {held}");
+            return Err(failed(&lost));
+        }
         let applier = Applier::new(machine).map_err(|error| failed(&error))?;
         let applied = applier.progress();
         let network = GroupNetwork::new(group, self.peers.clone());
@@ -116,7 +122,7 @@ impl Groups {
     pub async fn stop_group(&self, group: GroupId) {
         let stopped = self.running().remove(&group);
         if let Some(stopped) = stopped {
-            shut_down(&stopped).await;
+            stopped.stop().await;
         }
     }
 
@@ -167,7 +173,7 @@ impl Groups {
     /// Stops all groups, writes what waits and closes the log.
     pub async fn shutdown(&self) {
         let running = std::mem::take(&mut *self.running());
-        futures::future::join_all(running.values().map(shut_down)).await;
+        futures::future::join_all(running.values().map(|group| group.stop())).await;
         let log = self.log.clone();
         // A close that panicked has nothing left to close.
         let _ = tokio::task::spawn_blocking(move || log.close()).await;
@@ -205,11 +211,6 @@ impl Drop for Place<'_> {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-async fn shut_down(group: &Arc<Group>) {
-    // A raft that panicked has stopped too.
-    let _ = group.raft().shutdown().await;
 }
 
 fn openraft_config(group: GroupId, config: &RaftConfig) -> Config {

@@ -172,7 +172,8 @@ impl SharedLog {
         pins.map(|(id, _)| *id).collect()
     }
 
-    /// Writes what waits, ends the log thread and returns once it has ended. Later submissions fail.
+    /// Writes what waits, ends the log thread and returns once it has ended. Later submissions
+    /// fail.
     pub fn close(&self) {
         let mut queue = lock(&self.inner.queue);
         queue.closed = true;

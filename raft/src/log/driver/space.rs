@@ -15,7 +15,10 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
+/// How long to wait before asking for space again.
+pub(super) const SPACE_RETRY: Duration = Duration::from_millis(50);
 /// Bytes that one record takes in a footer at most.
 const FOOTER_ITEM_BYTES_MAX: u64 = 36;
 /// The part of a segment that new entries may not use.
@@ -43,6 +46,8 @@ pub(super) struct Space {
     active: Active,
     spare: Option<(Arc<dyn DiskFile>, u64)>,
     sealed: VecDeque<u64>,
+    /// When there was last found to be no space.
+    full_at: Option<Instant>,
 }
 
 impl Space {
@@ -68,7 +73,7 @@ impl Space {
                 Active::empty(number, file, previous_end, capacity)
             }
         };
-        Ok(Self { inner, active, spare: None, sealed })
+        Ok(Self { inner, active, spare: None, sealed, full_at: None })
     }
 
     /// Where the next batch goes.
@@ -170,8 +175,13 @@ impl Space {
     }
 
     fn reserve_spare(&mut self, capacity: u64) -> Result<bool, LogError> {
+        if self.spare.as_ref().is_some_and(|(_, reserved)| *reserved >= capacity) {
+            return Ok(true);
+        }
+        if self.full_at.is_some_and(|at| at.elapsed() < SPACE_RETRY) {
+            return Ok(false);
+        }
         let made = match &mut self.spare {
-            Some((_, reserved)) if *reserved >= capacity => return Ok(true),
             Some((file, reserved)) => file
                 .allocate(capacity)
                 .and_then(|()| file.sync_data())
@@ -183,6 +193,7 @@ impl Space {
         };
         let full = matches!(&made, Err(error) if error.kind() == io::ErrorKind::StorageFull);
         self.inner.no_space.store(full, Ordering::Relaxed);
+        self.full_at = full.then(Instant::now);
         match made {
             Ok(()) => Ok(true),
             Err(_) if full => Ok(false),

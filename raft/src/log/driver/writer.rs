@@ -3,7 +3,7 @@
 
 use super::group::Job;
 use super::shared::{Inner, lock};
-use super::space::Space;
+use super::space::{SPACE_RETRY, Space};
 use crate::error::LogError;
 use crate::log::disk::{Segment, failed};
 use crate::log::index::Place;
@@ -13,10 +13,7 @@ use hopbine_proto::GroupId;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
 
-/// How long to wait before asking for space again.
-const SPACE_RETRY: Duration = Duration::from_millis(50);
 /// A write buffer larger than this is given back after use.
 const BUFFER_KEPT: usize = 8 * 1024 * 1024;
 
