@@ -20,7 +20,7 @@
 //! | members, graph |                |                                                           |
 //! | index record   | varies         | `IndexMeta` in postcard coding                            |
 //! | section table  | sections x 24  | number 4, zero 4, offset 8, length 8, in order of place   |
-//! | page checksums | pages x 4      | crc32c of every 16 KiB of all the above; last page shorter|
+//! | page checksums | pages x 4      | crc32c of every 32 KiB of all the above; last page shorter|
 //! | footer         | 64             | magic `HBSEGND\0` 8, length of all paged bytes 8, numbers |
 //! |                |                | of 4: sections, rows, vectors, tombstones, payloads, name |
 //! |                |                | collisions; smallest and largest log index 8 each, zero 4,|
