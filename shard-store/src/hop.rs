@@ -194,6 +194,12 @@ fn by_distance(a: &Step, b: &Step) -> Ordering {
     rank((a.distance.unwrap_or(0.0), a.key), (b.distance.unwrap_or(0.0), b.key))
 }
 
+/// A number whose order is that of `f64::total_cmp`.
+fn ordered_bits(value: f64) -> u64 {
+    let bits = value.to_bits();
+    if bits >> 63 == 0 { bits | 1 << 63 } else { !bits }
+}
+
 /// Per target the best steps of distinct starts. Memory: twice that many steps, or
 /// `REDUCE_AT_LEAST`; bounded by the distinct targets of the hop, thus by its `limit_rows`.
 struct TargetSteps {
@@ -217,24 +223,32 @@ impl TargetSteps {
 
     /// Sorts by `(target, way)` and drops what no target needs.
     fn reduce(&mut self) {
-        self.steps
-            .sort_unstable_by(|a, b| a.key.target.cmp(&b.key.target).then_with(|| way_order(a, b)));
-        let mut kept = 0;
+        let steps = &self.steps;
+        // Small sort keys: a step is three times as large, and most comparisons end here.
+        let mut order: Vec<(u64, u64, u32)> = steps
+            .iter()
+            .zip(0..)
+            .map(|(step, place)| (step.key.target.0, ordered_bits(step.prefix), place))
+            .collect();
+        order.sort_unstable_by(|a, b| {
+            let sizes = (a.0, a.1).cmp(&(b.0, b.1));
+            sizes.then_with(|| way_order(&steps[a.2 as usize], &steps[b.2 as usize]))
+        });
+        let mut kept: Vec<Step> = Vec::with_capacity(steps.len());
         let mut first_of_target = 0;
-        for read in 0..self.steps.len() {
-            let step = self.steps[read];
-            if kept > 0 && self.steps[kept - 1].key.target != step.key.target {
-                first_of_target = kept;
+        for (target, _, place) in order {
+            if kept.last().is_some_and(|last| last.key.target.0 != target) {
+                first_of_target = kept.len();
             }
-            let same_target = &self.steps[first_of_target..kept];
+            let step = steps[place as usize];
+            let same_target = &kept[first_of_target..];
             let wanted = same_target.len() < self.starts
                 && same_target.iter().all(|known| known.start != step.start);
             if wanted {
-                self.steps[kept] = step;
-                kept += 1;
+                kept.push(step);
             }
         }
-        self.steps.truncate(kept);
+        self.steps = kept;
     }
 
     /// The best `beam` targets by `(smallest prefix, id)`, and how many there were.
@@ -256,5 +270,43 @@ impl TargetSteps {
             TargetReply { target, steps: rest[..len].to_vec() }
         });
         (replies.collect(), found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn step(target: u64, prefix: f64, start: u64, fact: u64, tie: u32) -> Step {
+        let key = FactKey::new(fact, 0, target);
+        Step { key, distance: Some(0.0), prefix, start: EntityId(start), tie }
+    }
+
+    proptest! {
+        #[test]
+        fn ordered_bits_order_like_total_cmp(a in any::<f64>(), b in any::<f64>()) {
+            prop_assert_eq!(ordered_bits(a).cmp(&ordered_bits(b)), a.total_cmp(&b));
+            prop_assert_eq!(ordered_bits(0.0).cmp(&ordered_bits(-0.0)), Ordering::Greater);
+        }
+
+        #[test]
+        fn reducing_early_and_often_changes_nothing(
+            steps in proptest::collection::vec((0u64..6, 0u32..4, 0u64..4, 0u64..5), 0..120),
+            starts in 1usize..4,
+            beam in 0usize..8,
+            every in 1usize..20,
+        ) {
+            let (mut once, mut often) = (TargetSteps::new(starts), TargetSteps::new(starts));
+            for (number, (target, prefix, start, fact)) in steps.into_iter().enumerate() {
+                let step = step(target, f64::from(prefix), start, fact, number as u32);
+                once.steps.push(step);
+                often.steps.push(step);
+                if number % every == 0 {
+                    often.reduce();
+                }
+            }
+            prop_assert_eq!(once.finish(beam), often.finish(beam));
+        }
     }
 }

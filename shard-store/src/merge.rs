@@ -3,15 +3,15 @@
 //! Keys are decoded a batch at a time: a segment decodes neighbours faster than single rows.
 
 use crate::error::StoreError;
-use crate::run::{Data, RowsOfRange, Run, RunRows};
+use crate::run::{Run, RunRows};
 use crate::segment::Touched;
 use crate::state::State;
 use hopbine_proto::call::Work;
 use hopbine_proto::{FactKey, KeyRange};
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 /// Keys decoded at a time.
-const BATCH: usize = 256;
+const BATCH: u32 = 256;
 
 /// A live row.
 #[derive(Clone, Copy)]
@@ -23,14 +23,17 @@ pub(crate) struct LiveRow<'s> {
 
 /// Where the rows of a list of key ranges lie in the runs of a state.
 pub(crate) struct Located<'s> {
-    runs: Vec<(&'s Run, RunRows)>,
-    keys: Vec<Batch>,
+    runs: Vec<Cursor<'s>>,
 }
 
-/// Decoded keys of one run.
-#[derive(Default)]
-struct Batch {
-    keys: Vec<(FactKey, u32)>,
+/// The rows of one run, and how far the range at hand has been visited.
+struct Cursor<'s> {
+    run: &'s Run,
+    rows: RunRows,
+    /// Places not yet decoded.
+    left: Range<u32>,
+    /// Decoded live rows.
+    batch: Vec<(FactKey, u32)>,
     next: usize,
 }
 
@@ -47,16 +50,15 @@ impl<'s> Located<'s> {
             work.block_bytes += touched.bytes();
             if !rows.is_empty() {
                 work.runs_read += 1;
-                runs.push((run, rows));
+                runs.push(Cursor { run, rows, left: 0..0, batch: Vec::new(), next: 0 });
             }
         }
-        let keys = runs.iter().map(|_| Batch::default()).collect();
-        Ok(Self { runs, keys })
+        Ok(Self { runs })
     }
 
     /// At most so many live rows lie in range number `range`.
     pub fn rows_max(&self, range: usize) -> u64 {
-        self.runs.iter().map(|(_, rows)| rows.of(range).len() as u64).sum()
+        self.runs.iter().map(|cursor| cursor.rows.places(range).len() as u64).sum()
     }
 
     /// Visits the live rows of range number `range` in key order until `visit` breaks.
@@ -65,29 +67,29 @@ impl<'s> Located<'s> {
         range: usize,
         visit: &mut dyn FnMut(LiveRow<'s>) -> Result<ControlFlow<()>, StoreError>,
     ) -> Result<ControlFlow<()>, StoreError> {
-        let mut rows: Vec<RowsOfRange<'_>> = Vec::new();
-        let mut single = None;
-        for (number, (_, of_run)) in self.runs.iter().enumerate() {
-            let of_range = of_run.of(range);
-            if of_range.len() > 0 {
-                single =
-                    if rows.iter().all(|other| other.len() == 0) { Some(number) } else { None };
+        let (mut filled, mut last) = (0, 0);
+        for (number, cursor) in self.runs.iter_mut().enumerate() {
+            cursor.start(range);
+            if !cursor.left.is_empty() {
+                (filled, last) = (filled + 1, number);
             }
-            rows.push(of_range);
         }
-        if let Some(number) = single {
-            let (run, batch) = (self.runs[number].0, &mut self.keys[number]);
-            return visit_one(run, &mut rows[number], batch, visit);
+        match filled {
+            0 => Ok(ControlFlow::Continue(())),
+            1 => self.runs[last].visit_all(visit),
+            _ => self.visit_merged(visit),
         }
-        for batch in &mut self.keys {
-            batch.keys.clear();
-            batch.next = 0;
-        }
+    }
+
+    fn visit_merged(
+        &mut self,
+        visit: &mut dyn FnMut(LiveRow<'s>) -> Result<ControlFlow<()>, StoreError>,
+    ) -> Result<ControlFlow<()>, StoreError> {
         loop {
             let mut first: Option<(FactKey, usize)> = None;
-            for (number, batch) in self.keys.iter_mut().enumerate() {
-                batch.refill(self.runs[number].0, &mut rows[number])?;
-                if let Some((key, _)) = batch.keys.get(batch.next)
+            for (number, cursor) in self.runs.iter_mut().enumerate() {
+                cursor.refill()?;
+                if let Some((key, _)) = cursor.batch.get(cursor.next)
                     && first.is_none_or(|(smallest, _)| *key < smallest)
                 {
                     first = Some((*key, number));
@@ -96,65 +98,55 @@ impl<'s> Located<'s> {
             let Some((key, number)) = first else {
                 return Ok(ControlFlow::Continue(()));
             };
-            let batch = &mut self.keys[number];
-            let row = batch.keys[batch.next].1;
-            batch.next += 1;
-            if visit(LiveRow { run: self.runs[number].0, row, key })?.is_break() {
+            let cursor = &mut self.runs[number];
+            let row = cursor.batch[cursor.next].1;
+            cursor.next += 1;
+            if visit(LiveRow { run: cursor.run, row, key })?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
     }
 }
 
-fn visit_one<'s>(
-    run: &'s Run,
-    rows: &mut RowsOfRange<'_>,
-    batch: &mut Batch,
-    visit: &mut dyn FnMut(LiveRow<'s>) -> Result<ControlFlow<()>, StoreError>,
-) -> Result<ControlFlow<()>, StoreError> {
-    batch.keys.clear();
-    batch.next = 0;
-    loop {
-        batch.refill(run, rows)?;
-        if batch.keys.is_empty() {
-            return Ok(ControlFlow::Continue(()));
-        }
-        for (key, row) in &batch.keys {
-            if visit(LiveRow { run, row: *row, key: *key })?.is_break() {
-                return Ok(ControlFlow::Break(()));
-            }
-        }
-        batch.next = batch.keys.len();
+impl<'s> Cursor<'s> {
+    /// Goes to the start of a range.
+    fn start(&mut self, range: usize) {
+        self.left = self.rows.places(range);
+        self.batch.clear();
+        self.next = 0;
     }
-}
 
-impl Batch {
+    /// Visits what is left of the range: no other run has rows there.
+    fn visit_all(
+        &mut self,
+        visit: &mut dyn FnMut(LiveRow<'s>) -> Result<ControlFlow<()>, StoreError>,
+    ) -> Result<ControlFlow<()>, StoreError> {
+        loop {
+            self.refill()?;
+            if self.batch.is_empty() {
+                return Ok(ControlFlow::Continue(()));
+            }
+            for (key, row) in &self.batch {
+                if visit(LiveRow { run: self.run, row: *row, key: *key })?.is_break() {
+                    return Ok(ControlFlow::Break(()));
+                }
+            }
+            self.next = self.batch.len();
+        }
+    }
+
     /// Decodes the next live rows once all decoded ones are used up. Afterwards the batch is at
-    /// its end only if the rows are.
-    fn refill(&mut self, run: &Run, rows: &mut RowsOfRange<'_>) -> Result<(), StoreError> {
-        if self.next < self.keys.len() {
+    /// its end only if the range is.
+    fn refill(&mut self) -> Result<(), StoreError> {
+        if self.next < self.batch.len() {
             return Ok(());
         }
-        self.keys.clear();
+        self.batch.clear();
         self.next = 0;
-        while self.keys.is_empty() && rows.len() > 0 {
-            match (&run.data, &mut *rows) {
-                (Data::Segment(file), RowsOfRange::Range(range)) => {
-                    let end = range.end.min(range.start + BATCH as u32);
-                    let part = range.start..end;
-                    range.start = end;
-                    file.segment.for_each_key(part, |row, key| {
-                        if !run.dead.is_dead(row) {
-                            self.keys.push((key, row));
-                        }
-                    })?;
-                }
-                (_, rows) => {
-                    for row in rows.take(BATCH).filter(|row| run.is_live(*row)) {
-                        self.keys.push((run.key(row)?, row));
-                    }
-                }
-            }
+        while self.batch.is_empty() && !self.left.is_empty() {
+            let end = self.left.end.min(self.left.start.saturating_add(BATCH));
+            self.rows.decode(self.run, self.left.start..end, &mut self.batch)?;
+            self.left.start = end;
         }
         Ok(())
     }

@@ -94,7 +94,7 @@ pub(crate) fn count(
     } else {
         for run in &state.runs {
             let rows = run.rows(std::slice::from_ref(range), &mut Touched::default())?;
-            count += rows.live_of(0, &run.dead);
+            count += rows.live(0, run);
         }
     }
     Ok(CountReply { count, index: state.index })

@@ -64,67 +64,68 @@ impl Drop for SegmentFile {
     }
 }
 
-/// Rows of one run for a list of key ranges. Dead rows of a memtable are left out already, those
-/// of a segment are not.
+/// Where the rows of one run for a list of key ranges are: consecutive *places* per range.
 pub(crate) enum RunRows {
-    /// Of a segment: consecutive rows in key order.
-    Ranges(Vec<Range<u32>>),
-    /// Of a memtable: rows in key order, and where each range's rows end.
-    Listed { rows: Vec<u32>, ends: Vec<usize> },
+    /// Of a segment: a place is a row; dead rows are among them.
+    Segment(Vec<Range<u32>>),
+    /// Of a memtable: live rows in key order, and where each range's rows end.
+    Memtable { rows: Vec<(FactKey, u32)>, ends: Vec<u32> },
 }
-
-/// Rows of one run for one key range, in key order.
-pub(crate) enum RowsOfRange<'a> {
-    Range(Range<u32>),
-    Listed(std::slice::Iter<'a, u32>),
-}
-
-impl Iterator for RowsOfRange<'_> {
-    type Item = u32;
-
-    #[inline]
-    fn next(&mut self) -> Option<u32> {
-        match self {
-            Self::Range(range) => range.next(),
-            Self::Listed(rows) => rows.next().copied(),
-        }
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        match self {
-            Self::Range(range) => range.size_hint(),
-            Self::Listed(rows) => rows.size_hint(),
-        }
-    }
-}
-
-impl ExactSizeIterator for RowsOfRange<'_> {}
 
 impl RunRows {
-    /// Rows for range number `number` of the list.
-    pub fn of(&self, number: usize) -> RowsOfRange<'_> {
+    /// Places for range number `number` of the list.
+    pub fn places(&self, number: usize) -> Range<u32> {
         match self {
-            Self::Ranges(ranges) => RowsOfRange::Range(ranges[number].clone()),
-            Self::Listed { rows, ends } => {
+            Self::Segment(ranges) => ranges[number].clone(),
+            Self::Memtable { ends, .. } => {
                 let start = if number == 0 { 0 } else { ends[number - 1] };
-                RowsOfRange::Listed(rows[start..ends[number]].iter())
+                start..ends[number]
             }
         }
     }
 
-    /// How many rows for range number `number` are not in `dead`, the dead rows of the same run.
-    pub fn live_of(&self, number: usize, dead: &DeadRows) -> u64 {
-        match self.of(number) {
-            RowsOfRange::Range(range) => range.len() as u64 - u64::from(dead.count_in(range)),
-            RowsOfRange::Listed(rows) => rows.len() as u64,
+    /// Live rows for range number `number` of the list; `run` is whose rows these are.
+    pub fn live(&self, number: usize, run: &Run) -> u64 {
+        let places = self.places(number);
+        match self {
+            Self::Segment(_) => places.len() as u64 - u64::from(run.dead.count_in(places)),
+            Self::Memtable { .. } => places.len() as u64,
         }
     }
 
     /// Whether there is no row at all.
     pub fn is_empty(&self) -> bool {
         match self {
-            Self::Ranges(ranges) => ranges.iter().all(Range::is_empty),
-            Self::Listed { rows, .. } => rows.is_empty(),
+            Self::Segment(ranges) => ranges.iter().all(Range::is_empty),
+            Self::Memtable { rows, .. } => rows.is_empty(),
+        }
+    }
+
+    /// Appends key and number of the live rows at `places`, in key order.
+    pub fn decode(
+        &self,
+        run: &Run,
+        places: Range<u32>,
+        live: &mut Vec<(FactKey, u32)>,
+    ) -> Result<(), StoreError> {
+        match (self, &run.data) {
+            (Self::Segment(_), Data::Segment(file)) if run.dead.count() == 0 => {
+                file.segment.for_each_key(places, |row, key| live.push((key, row)))
+            }
+            (Self::Segment(_), Data::Segment(file)) => {
+                file.segment.for_each_key(places, |row, key| {
+                    if !run.dead.is_dead(row) {
+                        live.push((key, row));
+                    }
+                })
+            }
+            (Self::Memtable { rows, .. }, _) => {
+                live.extend_from_slice(&rows[places.start as usize..places.end as usize]);
+                Ok(())
+            }
+            (Self::Segment(_), Data::Memtable(_)) => {
+                unreachable!("the rows of a memtable are listed")
+            }
         }
     }
 }
@@ -171,15 +172,15 @@ impl Run {
                 let mut ends = Vec::with_capacity(ranges.len());
                 for range in ranges {
                     let live = |row| !self.dead.is_dead(row);
-                    memtable.collect(range, self.visible, usize::MAX, live, &mut rows);
-                    ends.push(rows.len());
+                    memtable.collect(range, self.visible, live, &mut rows);
+                    ends.push(rows.len() as u32);
                 }
-                Ok(RunRows::Listed { rows, ends })
+                Ok(RunRows::Memtable { rows, ends })
             }
             Data::Segment(file) => {
                 let mut found = Vec::with_capacity(ranges.len());
                 file.segment.ranges(ranges, touched, &mut found)?;
-                Ok(RunRows::Ranges(found))
+                Ok(RunRows::Segment(found))
             }
         }
     }

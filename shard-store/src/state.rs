@@ -88,21 +88,17 @@ impl State {
         let mut keys = Vec::new();
         for run in &self.runs {
             let rows = run.rows(std::slice::from_ref(range), &mut Touched::default())?;
-            for row in rows.of(0) {
-                if !run.dead.is_dead(row) {
-                    keys.push(run.key(row)?);
-                }
-            }
+            rows.decode(run, rows.places(0), &mut keys)?;
         }
-        Ok(keys)
+        Ok(keys.into_iter().map(|(key, _)| key).collect())
     }
 
     /// Name of `entity`, when a live fact of it has one.
     pub fn entity_name(&self, entity: EntityId) -> Result<Option<Arc<str>>, StoreError> {
         let range = KeyRange::entity(entity);
         for run in &self.runs {
-            let rows: RunRows = run.rows(std::slice::from_ref(&range), &mut Touched::default())?;
-            if let Some(row) = rows.of(0).find(|row| !run.dead.is_dead(*row))
+            let rows = run.rows(std::slice::from_ref(&range), &mut Touched::default())?;
+            if let Some(row) = first_live(run, &rows)?
                 && let Some(names) = run.names(row)?
             {
                 return Ok(Some(names.entity));
@@ -123,4 +119,16 @@ impl State {
         }
         next
     }
+}
+
+/// The first live row of the only range.
+fn first_live(run: &Run, rows: &RunRows) -> Result<Option<u32>, StoreError> {
+    let mut live = Vec::new();
+    for place in rows.places(0) {
+        rows.decode(run, place..place + 1, &mut live)?;
+        if let Some((_, row)) = live.first() {
+            return Ok(Some(*row));
+        }
+    }
+    Ok(None)
 }
