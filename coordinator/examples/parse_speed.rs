@@ -13,12 +13,15 @@ const DIM: usize = 384;
 const BYTES: usize = 64 << 20;
 const RUNS: usize = 5;
 
+/// One way to print a component.
+type Print = fn(f32) -> String;
+
 fn component(state: &mut u64) -> f32 {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     ((*state >> 40) as f32 / (1u64 << 24) as f32 - 0.5) / 8.0
 }
 
-fn fact(number: usize, print: fn(f32) -> String, state: &mut u64) -> String {
+fn fact(number: usize, print: Print, state: &mut u64) -> String {
     let components: Vec<_> = (0..DIM).map(|_| print(component(state))).collect();
     let components = components.join(", ");
     let mut fact = String::new();
@@ -43,7 +46,7 @@ fn measure(name: &str, bytes: usize, mut parse: impl FnMut() -> usize) {
 }
 
 fn main() {
-    let forms: [(&str, fn(f32) -> String); 3] = [
+    let forms: [(&str, Print); 3] = [
         ("7 digits", |value| format!("{value:.7}")),
         ("shortest f32", |value| format!("{value}")),
         ("as f64", |value| format!("{}", f64::from(value))),

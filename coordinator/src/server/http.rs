@@ -232,7 +232,8 @@ fn find(path: Option<&'static str>, parts: &Parts) -> Result<(usize, &'static Ro
         let allow = allow(path);
         let detail = format!("{path} has no method {}", parts.method);
         let problem = Problem::new(Code::InvalidRequest, detail).hint(format!("it has {allow}"));
-        Refused { problem, status: Some(StatusCode::METHOD_NOT_ALLOWED), allow: Some(allow) }
+        let status = StatusCode::METHOD_NOT_ALLOWED;
+        Refused { allow: Some(allow), ..Refused::with_status(problem, status) }
     })
 }
 

@@ -1,8 +1,8 @@
 //! Errors as `application/problem+json` (RFC 9457).
 //!
-//! Every code has one title and, as a rule, one status. Three refusals that HTTP itself defines keep
-//! its status under `invalid_request`: 404 for a path that is no endpoint, 405 for a method it does
-//! not have (with `Allow`), 415 for a media type.
+//! Every code has one title and, as a rule, one status. Three refusals that HTTP itself defines
+//! keep its status under `invalid_request`: 404 for a path that is no endpoint, 405 for a method
+//! that it does not have (with `Allow`), 415 for a media type.
 
 use axum::body::Body;
 use axum::http::{HeaderValue, Response, StatusCode, header};
@@ -16,7 +16,7 @@ const RETRY_AFTER_DEFAULT_S: u64 = 1;
 #[derive(Debug)]
 pub struct Refused {
     /// What happened.
-    pub problem: Problem,
+    pub problem: Box<Problem>,
     /// Status, where it is not the code's own.
     pub status: Option<StatusCode>,
     /// Methods of the path, when the method was the fault.
@@ -25,14 +25,14 @@ pub struct Refused {
 
 impl From<Problem> for Refused {
     fn from(problem: Problem) -> Self {
-        Self { problem, status: None, allow: None }
+        Self { problem: Box::new(problem), status: None, allow: None }
     }
 }
 
 impl Refused {
     /// A refusal with a status of HTTP's own.
     pub fn with_status(problem: Problem, status: StatusCode) -> Self {
-        Self { problem, status: Some(status), allow: None }
+        Self { problem: Box::new(problem), status: Some(status), allow: None }
     }
 
     /// The status of the response.

@@ -10,7 +10,8 @@ const GOOD: &[(&str, &str)] = &[
     (
         "PUT /v1/graphs/fresh",
         r#"{"vector": {"dim": 2, "metric": "cosine"}, "ids": "u64",
-        "index": {"m": 24, "ef_search": "auto"}, "shards": {"boundaries": [7], "split_at": "1MiB"}}"#,
+        "index": {"m": 24, "ef_search": "auto"},
+        "shards": {"boundaries": [7], "split_at": "1MiB"}}"#,
     ),
     ("PATCH /v1/graphs/people", r#"{"index": {"ef_search": 64}, "shards": {"split_at": "1GiB"}}"#),
     (
@@ -150,9 +151,8 @@ fn a_large_batch_is_read_off_the_async_threads_and_names_its_bad_row() {
     let runtime = Runtime::new().expect("a runtime");
     let api = runtime.block_on(Api::filled());
     let row = |number: usize, component: &str| {
-        format!(
-            "{{\"entity\": {number}, \"relation\": 1, \"target\": 1, \"embedding\": [1, {component}]}}"
-        )
+        let key = format!(r#""entity": {number}, "relation": 1, "target": 1"#);
+        format!(r#"{{{key}, "embedding": [1, {component}]}}"#)
     };
     let mut rows: Vec<_> = (0..4_000).map(|number| row(number, "0.5")).collect();
     let good = format!("{{\"facts\": [{}]}}", rows.join(","));

@@ -266,7 +266,8 @@ mod tests {
 
     #[test]
     fn a_null_embedding_or_payload_is_none() {
-        let body = br#"{"facts": [{"entity": 1, "relation": 1, "target": 1, "embedding": null, "payload": null}]}"#;
+        let body = br#"{"facts": [{"entity": 1, "relation": 1, "target": 1,
+            "embedding": null, "payload": null}]}"#;
         let (facts, _) = read(body, upsert).expect("a batch");
         assert!(facts[0].embedding.is_none() && facts[0].payload.is_none());
     }

@@ -308,7 +308,8 @@ mod tests {
             prop_assert_eq!(floats(&format!("[{decimal}]")), Ok(vec![nearest]));
             let value = f32::from_bits(bits);
             if value.is_finite() {
-                for text in [format!("{value}"), format!("{value:e}"), format!("{}", f64::from(value))] {
+                let wide = f64::from(value);
+                for text in [format!("{value}"), format!("{value:e}"), format!("{wide}")] {
                     let read = floats(&format!("[ {text} ]")).expect("a finite number");
                     prop_assert_eq!(read[0].to_bits(), value.to_bits());
                 }
@@ -318,7 +319,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn eight_digits_are_read_at_once_only_when_all_are_digits(text: [u8; 8], number in 0u64..100_000_000) {
+        fn eight_digits_are_read_at_once_only_when_all_are_digits(
+            text: [u8; 8],
+            number in 0u64..100_000_000,
+        ) {
             let digits = format!("{number:08}");
             let eight = digits.as_bytes().try_into().map(u64::from_le_bytes);
             prop_assert_eq!(eight.ok().and_then(eight_digits), Some(number));
@@ -327,13 +331,17 @@ mod tests {
         }
 
         #[test]
-        fn decimals_next_to_the_middle_of_two_f32_round_to_the_nearest(bits in 0u32..0x7f00_0000, off in -3i64..=3) {
+        fn decimals_next_to_the_middle_of_two_f32_round_to_the_nearest(
+            bits in 0u32..0x7f00_0000,
+            off in -3i64..=3,
+        ) {
             let (below, above) = (f32::from_bits(bits), f32::from_bits(bits + 1));
             let middle = (f64::from(below) + f64::from(above)) / 2.0;
             let near = f64::from_bits((middle.to_bits() as i64 + off) as u64);
             let decimal = format!("{near}");
             let nearest: f32 = decimal.parse().expect("a decimal");
-            prop_assert_eq!(floats(&format!("[{decimal}]")).expect("finite")[0].to_bits(), nearest.to_bits());
+            let read = floats(&format!("[{decimal}]")).expect("finite");
+            prop_assert_eq!(read[0].to_bits(), nearest.to_bits());
         }
     }
 
