@@ -24,9 +24,13 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Adds a call's account under the caller's own name for it.
+    /// Adds a call's account: its wall time under the caller's own name for it, and the stages
+    /// that the answer tells of below that name.
     fn took(&mut self, stage: &str, since: Instant, answer: &Answer) {
         self.stages.push((stage.to_owned(), since.elapsed().as_secs_f64() * 1e3));
+        for (inner, ms) in answer.stages.iter().filter(|(_, ms)| *ms > 0.0) {
+            self.stages.push((format!("{stage}/{inner}"), *ms));
+        }
         self.work.add(&answer.work);
     }
 }
