@@ -139,25 +139,29 @@ impl Groups {
     /// Finds equal vectors among rows `0..rows`.
     pub fn of<V: VectorSource + ?Sized>(rows: u32, source: &V) -> Result<Self, V::Error> {
         let mut nodes: Vec<Vec<u32>> = Vec::new();
-        let mut by_hash: HashMap<u64, Vec<u32>> = HashMap::new();
+        let mut by_hash: HashMap<u64, u32> = HashMap::new();
         let (mut vectors, mut bytes) = (0, Vec::new());
         for row in 0..rows {
             let Some(vector) = source.vector(row)? else { continue };
             vectors += 1;
             bytes.clear();
             bytes.extend(vector.values.iter().flat_map(|value| value.to_le_bytes()));
-            match by_hash.entry(xxh3_64(&bytes)) {
-                Entry::Vacant(place) => {
-                    place.insert(vec![nodes.len() as u32]);
-                    nodes.push(vec![row]);
-                }
-                Entry::Occupied(mut place) => {
-                    let same = find_same(place.get(), &nodes, vector.values, source)?;
-                    if let Some(node) = same {
-                        nodes[node as usize].push(row);
-                    } else {
-                        place.get_mut().push(nodes.len() as u32);
+            let mut hash = xxh3_64(&bytes);
+            loop {
+                match by_hash.entry(hash) {
+                    Entry::Vacant(place) => {
+                        place.insert(nodes.len() as u32);
                         nodes.push(vec![row]);
+                        break;
+                    }
+                    Entry::Occupied(place) => {
+                        let rows = &mut nodes[*place.get() as usize];
+                        if has_values(source, rows[0], vector.values)? {
+                            rows.push(row);
+                            break;
+                        }
+                        // Another vector of the same hash: the next hash over is tried.
+                        hash = hash.wrapping_add(1);
                     }
                 }
             }
@@ -187,19 +191,12 @@ impl Groups {
     }
 }
 
-/// Which of the nodes of one hash has exactly these components.
-fn find_same<V: VectorSource + ?Sized>(
-    candidates: &[u32],
-    nodes: &[Vec<u32>],
-    values: &[f32],
+/// Whether `row` has exactly these components.
+fn has_values<V: VectorSource + ?Sized>(
     source: &V,
-) -> Result<Option<u32>, V::Error> {
-    for node in candidates {
-        let first = nodes[*node as usize][0];
-        let Some(other) = source.vector(first)? else { continue };
-        if other.values.iter().map(|v| v.to_bits()).eq(values.iter().map(|v| v.to_bits())) {
-            return Ok(Some(*node));
-        }
-    }
-    Ok(None)
+    row: u32,
+    values: &[f32],
+) -> Result<bool, V::Error> {
+    let Some(other) = source.vector(row)? else { return Ok(false) };
+    Ok(other.values.iter().map(|v| v.to_bits()).eq(values.iter().map(|v| v.to_bits())))
 }

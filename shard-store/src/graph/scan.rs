@@ -30,7 +30,7 @@ impl Scored<'_> {
         visit: &mut dyn FnMut(u32) -> Result<Option<f64>, E>,
     ) -> Result<(), E> {
         let mut limit = Limit::none(self);
-        let (mut after, mut count) = (None, first.max(1));
+        let (mut after, mut count) = (None, first.clamp(1, self.scores.len() + 1));
         loop {
             smallest(self.scores, after, count, batch);
             for key in batch.iter() {

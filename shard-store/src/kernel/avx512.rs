@@ -35,7 +35,8 @@ fn squared_norm(row: &[f32]) -> f64 {
 }
 
 fn code_dots(query: &SignedCodes, codes: &[u8], out: &mut [i32]) {
-    // SAFETY: see `dot` for the instructions; `Kernels::code_dots` checked that `codes` holds `out.len()` rows of that length.
+    // SAFETY: see `dot` for the instructions; `Kernels::code_dots` checked that `codes` holds
+    // `out.len()` rows as long as `query`, a multiple of 64.
     unsafe { code_dots_avx512(query, codes, out) }
 }
 

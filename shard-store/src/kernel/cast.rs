@@ -18,12 +18,6 @@ pub fn f32s(bytes: &[u8]) -> Option<&[f32]> {
     (head.is_empty() && tail.is_empty()).then_some(middle)
 }
 
-/// `bytes` as signed bytes.
-pub fn i8s(bytes: &[u8]) -> &[i8] {
-    // SAFETY: u8 and i8 have the same size and alignment and every bit pattern is valid in both.
-    unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len()) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -37,6 +31,5 @@ mod tests {
         assert_eq!(u32s(&bytes[1..5]), None);
         assert_eq!(f32s(&bytes[4..9]), None);
         assert_eq!(u32s(&[]), Some(&[][..]));
-        assert_eq!(i8s(&[255, 1]), &[-1, 1]);
     }
 }
