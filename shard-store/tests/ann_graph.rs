@@ -35,7 +35,7 @@ fn queries(rows: &Rows, count: u64) -> Vec<Query> {
     let mut numbers = Numbers(99);
     let query = |_| {
         let row = numbers.below(u64::from(rows.len())) as usize;
-        let values = rows.rows[row].as_ref().unwrap();
+        let values = rows.rows[row].as_ref().expect("every row has a vector");
         let moved: Vec<f32> = values.iter().map(|value| value + 0.3 * numbers.normal()).collect();
         Query::new(rows.metric, &moved)
     };

@@ -130,7 +130,7 @@ pub fn never<T>(result: Result<T, Infallible>) -> T {
 }
 
 pub fn open(sealed: &Sealed) -> SegmentIndex {
-    SegmentIndex::open(sealed.meta.clone(), sections(sealed)).unwrap()
+    SegmentIndex::open(sealed.meta.clone(), sections(sealed)).expect("sealed just now")
 }
 
 pub fn sections(sealed: &Sealed) -> IndexSections {
