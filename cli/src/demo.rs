@@ -153,7 +153,7 @@ fn stages(headers: &HeaderMap) -> String {
 fn verdict(question: &Question, path: Option<usize>, search: Option<usize>) -> String {
     let said = |place: Option<usize>| match place {
         Some(1) => "right".to_owned(),
-        Some(place) => format!("wrong, the right answer comes {place}."),
+        Some(place) => format!("wrong, the right answer comes at place {place}"),
         None => format!("wrong, no right answer among {SHOWN}"),
     };
     let answers = question.answers.join(" or ");

@@ -128,8 +128,11 @@ impl Refusal {
             "unauthenticated" | "permission_denied" => 5,
             "deadline_exceeded" | "outcome_unknown" => 6,
             "data_damaged" => 7,
-            "graph_exists" | "idempotency_conflict" | "name_collision"
-            | "operation_in_progress" | "precondition_failed" => 8,
+            "graph_exists"
+            | "idempotency_conflict"
+            | "name_collision"
+            | "operation_in_progress"
+            | "precondition_failed" => 8,
             _ => 1,
         }
     }
@@ -164,7 +167,8 @@ mod tests {
 
     #[test]
     fn every_code_of_the_contract_has_its_exit_code() {
-        let exit = |code: Code| Refusal { code: code.to_string(), ..Refusal::default() }.exit_code();
+        let exit =
+            |code: Code| Refusal { code: code.to_string(), ..Refusal::default() }.exit_code();
         for code in Code::ALL {
             let wanted = match code.http() {
                 400 | 422 => 2,
@@ -200,7 +204,8 @@ mod tests {
         )
         .expect("a document");
         let text = refusal.to_string();
-        for part in ["not_finite: bad row", "/facts/3: zero vector", "shard 7: unknown", "drop it"] {
+        for part in ["not_finite: bad row", "/facts/3: zero vector", "shard 7: unknown", "drop it"]
+        {
             assert!(text.contains(part), "{text}");
         }
     }

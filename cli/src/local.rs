@@ -1,8 +1,8 @@
 //! Node and coordinator in one process: the coordinator's calls go to the node as plain calls.
 
+use hopbine_coordinator::Engine;
 use hopbine_coordinator::client::{Catalogue, GraphPatch, Reply, Shards};
 use hopbine_coordinator::config::CoordinatorConfig;
-use hopbine_coordinator::Engine;
 use hopbine_node::{Node, NodeConfig, NodeError};
 use hopbine_proto::call::{
     CountReply, EntityReply, FetchReply, FetchRequest, HopReply, HopRequest, ReadContext,

@@ -8,6 +8,7 @@
 //!   `config` `version`
 
 mod bench;
+mod check;
 mod config;
 mod demo;
 mod embedded;
@@ -80,6 +81,8 @@ enum Verb {
     Serve(serve::Serve),
     #[command(flatten)]
     Ask(Ask),
+    /// Verify a data folder that no process has open
+    Check,
     /// Measure the workloads in this process
     Bench(bench::Bench),
     /// Show settings, or check a settings file
@@ -134,8 +137,8 @@ impl Cli {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let ended = Resolved::new(&cli.flags(), environment())
-        .and_then(|resolved| start(&cli.verb, &resolved));
+    let ended =
+        Resolved::new(&cli.flags(), environment()).and_then(|resolved| start(&cli.verb, &resolved));
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::ClosedOutput) => ExitCode::SUCCESS,
@@ -166,6 +169,7 @@ async fn run(verb: &Verb, resolved: &Resolved) -> Result<(), Failure> {
         Verb::Demo => demo::run(&resolved.settings).await,
         Verb::Serve(args) => serve::run(&resolved.settings, args).await,
         Verb::Ask(verb) => ask(verb, resolved).await,
+        Verb::Check => check::run(&resolved.settings).await,
         Verb::Bench(args) => bench::run(resolved, args).await,
         Verb::Config(verb) => config::run(resolved, verb),
         Verb::Version => version::run(resolved),

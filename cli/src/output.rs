@@ -98,10 +98,8 @@ impl Output {
             let all: Vec<Vec<String>> = std::iter::once(heading).chain(body).collect();
             return self.lines(all.iter().map(|fields| fields.join(",")));
         }
-        let cells: Vec<Vec<String>> = rows
-            .iter()
-            .map(|row| columns.iter().map(|c| shown((c.cell)(row))).collect())
-            .collect();
+        let cells: Vec<Vec<String>> =
+            rows.iter().map(|row| columns.iter().map(|c| shown((c.cell)(row))).collect()).collect();
         let width = |i: usize| {
             let widest = cells.iter().map(|row| row[i].chars().count()).max().unwrap_or(0);
             widest.max(columns[i].title.len())
@@ -121,10 +119,7 @@ impl Output {
     }
 
     /// Writes lines. Fails with `ClosedOutput` when nobody reads them any more.
-    pub fn lines(
-        &self,
-        lines: impl IntoIterator<Item = impl AsRef<[u8]>>,
-    ) -> Result<(), Failure> {
+    pub fn lines(&self, lines: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Result<(), Failure> {
         let mut out = io::BufWriter::new(io::stdout().lock());
         let written = lines.into_iter().try_for_each(|line| {
             out.write_all(line.as_ref())?;

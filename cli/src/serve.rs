@@ -60,7 +60,9 @@ pub async fn run(settings: &Settings, args: &Serve) -> Result<(), Failure> {
 
 /// JSON lines off a terminal, for machines to read.
 fn log(settings: &Settings) -> Result<(), Failure> {
-    let filter = EnvFilter::try_new(&settings.log)
+    // The consensus library tells its whole state, entries included, below warnings.
+    let quiet = if settings.log.contains("openraft") { "" } else { ",openraft=warn" };
+    let filter = EnvFilter::try_new(format!("{}{quiet}", settings.log))
         .map_err(|error| Failure::Usage(format!("log {:?}: {error}", settings.log)))?;
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
     if io::stderr().is_terminal() {

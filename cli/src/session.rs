@@ -30,7 +30,8 @@ impl Session {
         let settings = &resolved.settings;
         let transport = match (resolved.origin("data"), resolved.origin("url")) {
             (Origin::Flag, Origin::Flag) => {
-                let text = "--data opens the engine here, --url talks to a server: give one of them";
+                let text =
+                    "--data opens the engine here, --url talks to a server: give one of them";
                 return Err(Failure::Usage(text.to_owned()));
             }
             (data, url) if data > url || (data == url && *data != Origin::Default) => {

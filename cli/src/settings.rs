@@ -161,15 +161,19 @@ impl Resolved {
 pub fn read_file(path: &Path) -> Result<Flat, Failure> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))?;
-    let table: toml::Table = toml::from_str(&text)
-        .map_err(|error| Failure::Usage(format!("{}: {}", path.display(), error.to_string().trim())))?;
+    let table: toml::Table = toml::from_str(&text).map_err(|error| {
+        Failure::Usage(format!("{}: {}", path.display(), error.to_string().trim()))
+    })?;
     let json = serde_json::to_value(table)
         .map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))?;
     let mut flat = Flat::new();
     flatten("", &json, &mut flat);
     let known = defaults();
-    let unknown: Vec<String> =
-        flat.keys().filter(|key| !known.contains_key(*key)).map(|key| unknown_key(&known, key)).collect();
+    let unknown: Vec<String> = flat
+        .keys()
+        .filter(|key| !known.contains_key(*key))
+        .map(|key| unknown_key(&known, key))
+        .collect();
     if !unknown.is_empty() {
         return Err(Failure::Usage(format!("{}: {}", path.display(), unknown.join("; "))));
     }

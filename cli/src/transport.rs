@@ -120,8 +120,9 @@ impl Remote {
     }
 
     async fn send(&self, call: Call) -> Result<(u16, HeaderMap, Bytes), Failure> {
-        let lost = |error: &dyn Error| {
-            Failure::Connect { url: self.url.clone(), reason: innermost(error).to_string() }
+        let lost = |error: &dyn Error| Failure::Connect {
+            url: self.url.clone(),
+            reason: innermost(error).to_string(),
         };
         let request = request(&self.url, call)?;
         let response = self.client.request(request).await.map_err(|error| lost(&error))?;

@@ -29,7 +29,8 @@ fn the_demo_answers_three_questions_with_whole_paths_in_five_seconds() {
 #[test]
 fn a_reader_that_leaves_early_is_no_error() {
     let script = format!("{} demo | head -1", env!("CARGO_BIN_EXE_hopbine"));
-    let output = std::process::Command::new("bash").args(["-o", "pipefail", "-c", &script]).output();
+    let output =
+        std::process::Command::new("bash").args(["-o", "pipefail", "-c", &script]).output();
     let output = output.expect("bash is there");
     assert_eq!(output.status.code(), Some(0), "{}", common::errors(&output));
     assert_eq!(common::errors(&output), "");

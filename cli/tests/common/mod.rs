@@ -69,8 +69,13 @@ pub struct Server {
 impl Server {
     /// Starts `serve` over `dir` on a free port and waits for its address line.
     pub fn start(dir: &Path, more: &[&str]) -> Self {
+        Self::start_at(dir, "127.0.0.1:0", more)
+    }
+
+    /// The same at a given address.
+    pub fn start_at(dir: &Path, address: &str, more: &[&str]) -> Self {
         let dir = dir.to_str().expect("text");
-        let mut command = hopbine(&["serve", "--data", dir, "--http", "127.0.0.1:0"]);
+        let mut command = hopbine(&["serve", "--data", dir, "--http", address]);
         command.args(more).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the binary starts");
         let mut log = child.stderr.take().expect("piped");
@@ -96,7 +101,8 @@ impl Server {
     pub fn kill_at_start(dir: &Path, after: Duration) {
         let dir = dir.to_str().expect("text");
         let mut command = hopbine(&["serve", "--data", dir, "--http", "127.0.0.1:0"]);
-        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
+        let mut child =
+            command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
         std::thread::sleep(after);
         child.kill().expect("it was running");
         child.wait().expect("it ends");
@@ -155,7 +161,10 @@ pub fn http(
     stream.set_read_timeout(Some(Duration::from_secs(30)))?;
     let mut head = format!("{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n");
     if !body.is_empty() {
-        head.push_str(&format!("content-type: application/json\r\ncontent-length: {}\r\n", body.len()));
+        head.push_str(&format!(
+            "content-type: application/json\r\ncontent-length: {}\r\n",
+            body.len()
+        ));
     }
     for (name, value) in headers {
         head.push_str(&format!("{name}: {value}\r\n"));

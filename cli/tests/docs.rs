@@ -1,0 +1,102 @@
+//! Every example of docs/cli.md is run, and its output is what the page says.
+
+mod common;
+
+use common::Server;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// One command with the output that the page shows.
+struct Example {
+    command: String,
+    shown: Vec<String>,
+}
+
+fn examples(page: &str) -> Vec<Example> {
+    let mut found: Vec<Example> = Vec::new();
+    let (mut inside, mut document) = (false, false);
+    for line in page.lines() {
+        if line.starts_with("```") {
+            inside = line == "```console";
+        } else if inside && document {
+            let example = found.last_mut().expect("a document belongs to a command");
+            example.command.push_str(&format!("\n{line}"));
+            document = line != "END";
+        } else if let (true, Some(command)) = (inside, line.strip_prefix("$ ")) {
+            document = command.ends_with("<<'END'");
+            found.push(Example { command: command.to_owned(), shown: Vec::new() });
+        } else if inside {
+            found.last_mut().expect("output follows a command").shown.push(line.to_owned());
+        }
+    }
+    found
+}
+
+/// Whether `line` is `pattern`, where `...` stands for anything and spaces count once.
+fn same(pattern: &str, line: &str) -> bool {
+    let squeeze = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let (pattern, line) = (squeeze(pattern), squeeze(line));
+    match pattern.split_once("...") {
+        None => pattern == line,
+        Some((start, end)) => {
+            line.len() >= start.len() + end.len() && line.starts_with(start) && line.ends_with(end)
+        }
+    }
+}
+
+/// Whether `lines` are what the page shows; a line `...` stands for any number of lines.
+fn matches(shown: &[String], lines: &[&str]) -> bool {
+    match shown.split_first() {
+        None => lines.is_empty(),
+        Some((first, rest)) if first == "..." => {
+            (0..=lines.len()).any(|skipped| matches(rest, &lines[skipped..]))
+        }
+        Some((first, rest)) => {
+            lines.first().is_some_and(|line| same(first, line)) && matches(rest, &lines[1..])
+        }
+    }
+}
+
+fn shell(command: &str, dir: &Path) -> String {
+    let binary = Path::new(env!("CARGO_BIN_EXE_hopbine"));
+    let folder = binary.parent().expect("a folder").display();
+    let path = format!("{folder}:{}", std::env::var("PATH").unwrap_or_default());
+    let mut bash = Command::new("bash");
+    bash.args(["-c", command]).current_dir(dir).env("PATH", path).stdin(Stdio::null());
+    let output = bash.stderr(Stdio::inherit()).output().expect("bash is there");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+#[test]
+fn the_examples_of_the_page_do_what_it_says() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/cli.md");
+    let page = std::fs::read_to_string(page).expect("the page is there");
+    let dir = tempfile::tempdir().expect("a folder");
+    let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+    let port = free.expect("a free port").port().to_string();
+    let examples = examples(&page);
+    assert!(examples.len() > 15, "{} examples", examples.len());
+    let mut servers = Vec::new();
+    for Example { command, shown } in examples {
+        if let Some(serve) = command.strip_suffix(" &") {
+            assert!(serve.starts_with("hopbine serve --data papers "), "{serve}");
+            let address = format!("127.0.0.1:{port}");
+            servers.push(Server::start_at(&dir.path().join("papers"), &address, &[]));
+            continue;
+        }
+        let output = shell(&command.replace("7640", &port), dir.path());
+        let output = output.replace(&port, "7640");
+        let lines: Vec<&str> = output.lines().collect();
+        assert!(matches(&shown, &lines), "$ {command}\nwrote\n{output}\nthe page shows {shown:#?}");
+    }
+    assert_eq!(servers.len(), 1);
+}
+
+#[test]
+fn dots_stand_for_anything() {
+    let shown = |lines: &[&str]| lines.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>();
+    assert!(matches(&shown(&["a...c", "...", "z"]), &["abc", "x", "y", "z"]));
+    assert!(!matches(&shown(&["a...c", "z"]), &["abc", "x", "z"]));
+    assert!(!matches(&shown(&["a"]), &["a", "b"]));
+}
