@@ -233,6 +233,8 @@ impl Shard {
             }
             Ok(plan) => {
                 let appended = plan.rows.len() as u32;
+                let (rows, visible) = (state.active().len(), state.runs[State::ACTIVE].visible);
+                assert_eq!(rows, visible, "an earlier batch was appended and not published");
                 state.active().append(plan.rows);
                 self.publish(state.after(term, index, appended, &plan.dying));
                 Ok(Applied::Done(plan.reply))

@@ -165,11 +165,9 @@ fn a_hub_of_two_hundred_thousand_facts_is_cut_alike_in_memory_and_on_disk() {
     both.flush();
     for request in &requests {
         both.check_hop(request);
-        both.check_hop(&HopRequest { limit_per_entity: 1_000, ..request.clone() });
     }
-    for limit_rows in [0, 1, 150_000, 200_000] {
-        both.check_hop(&HopRequest { limit_rows, ..requests[0].clone() });
-    }
+    both.check_hop(&HopRequest { limit_per_entity: 1_000, ..requests[0].clone() });
+    both.check_hop(&HopRequest { limit_rows: 150_000, ..requests[0].clone() });
     both.write(&[WriteOp::DeletePrefix { entity: EntityId(7), relation: Some(RelationId(1)) }]);
     both.settle();
     for request in &requests {
