@@ -219,3 +219,21 @@ fn half_of_all_facts_deleted_and_merged_gives_space_back_and_keeps_recall() {
         full.disk_bytes
     );
 }
+
+#[test]
+fn a_segment_with_a_third_of_its_rows_replaced_is_rewritten_without_them() {
+    let mut both = Both::new(4);
+    let mut draw = Draw(6);
+    let mut upserts = |numbers: std::ops::Range<u64>| -> Vec<WriteOp> {
+        numbers.map(|n| upsert(FactKey::new(n, 0, n), &vector(&mut draw, 4))).collect()
+    };
+    both.write(&upserts(0..900));
+    both.flush();
+    both.write(&upserts(0..300));
+    assert!(!both.shard.compact_once().expect("asked"), "what died in memory alone must stay");
+    both.flush();
+    assert_eq!(both.shard.stats().expect("counted").dead_rows, 300);
+    assert!(both.shard.compact_once().expect("merged"));
+    let stats = both.shard.stats().expect("counted");
+    assert_eq!((stats.facts, stats.dead_rows), (900, 0));
+}
