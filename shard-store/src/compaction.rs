@@ -62,7 +62,8 @@ fn rewrite(segments: &[Candidate]) -> Option<Range<usize>> {
     None
 }
 
-/// The longest row of at least `FAN_IN` neighbours of the lowest tier that has one.
+/// The longest row of at least `FAN_IN` neighbours of the lowest tier that has one. A segment
+/// larger than its neighbours together waits: it would be rewritten for the sake of little.
 fn merge(segments: &[Candidate]) -> Option<Range<usize>> {
     let mut tiers: Vec<u32> = segments.iter().map(Candidate::tier).collect();
     tiers.sort_unstable();
@@ -74,8 +75,10 @@ fn merge(segments: &[Candidate]) -> Option<Range<usize>> {
             if end < segments.len() && segments[end].tier() <= tier {
                 continue;
             }
-            if end - start > best.len() {
-                best = start..end;
+            if let Some(row) = balanced(segments, start..end)
+                && row.len() > best.len()
+            {
+                best = row;
             }
             start = end + 1;
         }
@@ -84,6 +87,23 @@ fn merge(segments: &[Candidate]) -> Option<Range<usize>> {
         }
     }
     None
+}
+
+/// The row itself if no segment outweighs the others, or else the longer such part beside the one
+/// that does; at least `FAN_IN` long.
+fn balanced(segments: &[Candidate], row: Range<usize>) -> Option<Range<usize>> {
+    if row.len() < FAN_IN {
+        return None;
+    }
+    let live = |place: usize| segments[place].rows - segments[place].dead;
+    let largest = row.clone().max_by_key(|place| live(*place))?;
+    if live(largest) * 2 <= row.clone().map(live).sum() {
+        return Some(row);
+    }
+    let before = balanced(segments, row.start..largest);
+    let after = balanced(segments, largest + 1..row.end);
+    let length = |part: &Range<usize>| part.len();
+    before.into_iter().chain(after).max_by_key(length)
 }
 
 #[cfg(test)]
@@ -101,6 +121,9 @@ mod tests {
         assert_eq!(choose(&[small; 3]), None);
         assert_eq!(choose(&[small; 4]), Some(0..4));
         assert_eq!(choose(&[small, small, live(1 << 20), small, small]), None);
+        assert_eq!(choose(&[small, small, small, live(1 << 20)]), None);
+        let tiny = live(1);
+        assert_eq!(choose(&[tiny, tiny, tiny, tiny, small]), Some(0..4));
         assert_eq!(choose(&[live(1 << 20), small, small, small, small, small]), Some(1..6));
     }
 
