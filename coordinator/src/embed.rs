@@ -314,16 +314,22 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_remembered_signs_change_nothing(texts in proptest::collection::vec(".{0,40}", 1..4)) {
+        fn the_remembered_signs_change_nothing(
+            texts in proptest::collection::vec(".{0,40}", 1..4),
+        ) {
             let embedder = Lexical::new(Tokenizer::CodeAware, 100);
             for text in texts.iter().chain(&texts) {
-                prop_assert_eq!(embedder.embed(text), embed(&Tokenizer::CodeAware.tokens(text), 100));
+                let afresh = embed(&Tokenizer::CodeAware.tokens(text), 100);
+                prop_assert_eq!(embedder.embed(text), afresh);
             }
         }
 
         #[test]
         fn rounding_equals_the_decimal_text(
-            x in prop_oneof![-1.5f64..1.5, (-2_000_001i32..2_000_001).prop_map(|n| f64::from(n) / 2e6)],
+            x in prop_oneof![
+                -1.5f64..1.5,
+                (-2_000_001i32..2_000_001).prop_map(|n| f64::from(n) / 2e6),
+            ],
         ) {
             let text: f32 = format!("{x:.6}").parse().expect("a number");
             prop_assert_eq!(round_6(x).to_bits(), text.to_bits());

@@ -92,6 +92,13 @@ impl Account {
         }
     }
 
+    /// Targets that a shard had cut from the current hop and is now asked for.
+    pub fn takes_back_cut(&mut self, targets: u64) {
+        if let Some(hop) = self.hops.last_mut() {
+            hop.counts.cut_beam = hop.counts.cut_beam.saturating_sub(targets);
+        }
+    }
+
     /// Whether the answer lacks something.
     pub fn is_partial(&self) -> bool {
         !self.missing.is_empty() || self.hops.iter().any(|hop| hop.counts.truncated)

@@ -112,6 +112,8 @@ pub struct Retrieval {
     hop_replies: BTreeMap<ShardId, HopReply>,
     /// Positions in the frontier that each shard was asked for.
     asked: BTreeMap<ShardId, Range<usize>>,
+    /// Shards that were asked for the current hop a second time, without a cut.
+    asked_whole: BTreeSet<ShardId>,
     trail: Trail,
     seeds: u64,
     hits: Vec<Hit>,
@@ -131,6 +133,7 @@ impl Retrieval {
             seed_replies: BTreeMap::new(),
             hop_replies: BTreeMap::new(),
             asked: BTreeMap::new(),
+            asked_whole: BTreeSet::new(),
             trail: Trail::default(),
             seeds: 0,
             hits: Vec::new(),
@@ -279,6 +282,7 @@ impl Retrieval {
         self.account.hop_begins();
         self.hop_replies.clear();
         self.asked.clear();
+        self.asked_whole.clear();
         // Shards ascend by range and the frontier by entity, so each owner has one stretch of it.
         for (position, entity) in self.trail.entities().enumerate() {
             let shard = self.graph.shards[owner(&self.graph.shards, entity)].id;
@@ -294,13 +298,18 @@ impl Retrieval {
         let (targets, cut) = merge::targets(replies, starts, self.plan.beam);
         let mut again = Vec::new();
         for (shard, reply) in &self.hop_replies {
+            if self.asked_whole.contains(shard) {
+                continue;
+            }
             let frontier_starts = || self.frontier_starts(*shard);
             let Some(left_out) = LeftOut::of(reply, frontier_starts) else { continue };
             if targets.iter().any(|target| left_out.may_hold_way(target, starts)) {
                 again.push(*shard);
+                self.account.takes_back_cut(reply.counts.cut_beam);
             }
         }
         if !again.is_empty() {
+            self.asked_whole.extend(&again);
             return again.into_iter().map(|shard| self.ask(shard, Task::WholeHop)).collect();
         }
         self.account.cut_beam(cut);
