@@ -3,43 +3,83 @@
 
 mod support;
 
+use futures::{Stream, TryStreamExt};
 use hopbine_proto::disk::Disk;
 use hopbine_proto::driver::Threads;
 use hopbine_proto::sim_disk::{SimDisk, Tear};
 use hopbine_proto::{Epoch, GroupId, ReplicaId};
-use hopbine_raft::config::TypeConfig;
-use hopbine_raft::driver::{Applier, GroupStore};
+use hopbine_raft::config::{LogId, Membership, TypeConfig};
+use hopbine_raft::driver::GroupStore;
 use hopbine_raft::log::index::VoteRecord;
 use hopbine_raft::log::{LogSettings, SharedLog};
-use hopbine_raft::{Checkpoint, Command, Entry, Halt, LogPosition, Machine, RaftConfig, RaftError};
-use openraft::StorageError;
+use hopbine_raft::{Command, LogPosition, RaftConfig, RaftError};
+use openraft::storage::{EntryResponder, RaftStateMachine, Snapshot, SnapshotMeta};
 use openraft::testing::log::{StoreBuilder, Suite};
+use openraft::{EmptyNode, EntryPayload, OptionalSend, RaftSnapshotBuilder, StorageError};
+use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use support::Node;
 
-/// Remembers positions and members only; its durable point is where it is.
-#[derive(Default)]
-struct Positions(Mutex<Checkpoint>);
+type Term = hopbine_raft::config::LeaderTerm;
+type Meta = SnapshotMeta<Term, u64, EmptyNode>;
+type EmptySnapshot = Snapshot<Term, u64, EmptyNode, ()>;
 
-impl Machine for Positions {
-    fn apply(&self, at: LogPosition, entry: Entry<'_>) -> Result<bytes::Bytes, Halt> {
-        let mut state = self.0.lock().expect("not poisoned");
-        state.at = at;
-        if let Entry::Membership(bytes) = entry {
-            state.membership = bytes.clone();
+/// The suite wants a state machine that installs snapshots: this one is positions and members only.
+#[derive(Clone, Default)]
+struct Positions {
+    applied: Option<LogId>,
+    membership: Membership,
+    /// The last snapshot; a builder shares it with its machine.
+    snapshot: Arc<Mutex<Option<Meta>>>,
+}
+
+impl RaftSnapshotBuilder<TypeConfig> for Positions {
+    type SnapshotData = ();
+
+    async fn build_snapshot(&mut self) -> Result<EmptySnapshot, io::Error> {
+        let meta = Meta { last_log_id: self.applied, last_membership: self.membership.clone() };
+        *self.snapshot.lock().expect("not poisoned") = Some(meta.clone());
+        Ok(Snapshot { meta, snapshot: () })
+    }
+}
+
+impl RaftStateMachine<TypeConfig> for Positions {
+    type SnapshotData = ();
+    type SnapshotBuilder = Self;
+
+    async fn applied_state(&mut self) -> Result<(Option<LogId>, Membership), io::Error> {
+        Ok((self.applied, self.membership.clone()))
+    }
+
+    async fn apply<Strm>(&mut self, mut entries: Strm) -> Result<(), io::Error>
+    where
+        Strm: Stream<Item = Result<EntryResponder<TypeConfig>, io::Error>> + Unpin + OptionalSend,
+    {
+        while let Some((entry, _)) = entries.try_next().await? {
+            self.applied = Some(entry.log_id);
+            if let EntryPayload::Membership(members) = entry.payload {
+                self.membership = Membership::new(Some(entry.log_id), members);
+            }
         }
-        Ok(bytes::Bytes::new())
+        Ok(())
     }
 
-    fn recovered(&self) -> Checkpoint {
-        self.0.lock().expect("not poisoned").clone()
+    async fn get_snapshot_builder(&mut self) -> Self {
+        self.clone()
     }
 
-    fn checkpoint(&self) -> Option<Checkpoint> {
-        let state = self.recovered();
-        (state.at != LogPosition::NONE).then_some(state)
+    async fn install_snapshot(&mut self, meta: &Meta, _data: ()) -> Result<(), io::Error> {
+        self.applied = meta.last_log_id;
+        self.membership = meta.last_membership.clone();
+        *self.snapshot.lock().expect("not poisoned") = Some(meta.clone());
+        Ok(())
+    }
+
+    async fn get_current_snapshot(&mut self) -> Result<Option<EmptySnapshot>, io::Error> {
+        let snapshot = self.snapshot.lock().expect("not poisoned").clone();
+        Ok(snapshot.map(|meta| Snapshot { meta, snapshot: () }))
     }
 }
 
@@ -48,11 +88,10 @@ struct Builder {
     next: AtomicU64,
 }
 
-impl StoreBuilder<TypeConfig, GroupStore, Applier> for Builder {
-    async fn build(&self) -> Result<((), GroupStore, Applier), StorageError<TypeConfig>> {
+impl StoreBuilder<TypeConfig, GroupStore, Positions> for Builder {
+    async fn build(&self) -> Result<((), GroupStore, Positions), StorageError<TypeConfig>> {
         let group = GroupId(self.next.fetch_add(1, Ordering::Relaxed));
-        let applier = Applier::new(Arc::new(Positions::default())).expect("a new machine");
-        Ok(((), GroupStore::new(self.log.group(group)), applier))
+        Ok(((), GroupStore::new(self.log.group(group)), Positions::default()))
     }
 }
 
