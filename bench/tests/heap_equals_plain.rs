@@ -54,7 +54,8 @@ proptest! {
     ) {
         let query = [0.3_f32, 0.8];
         let expected = plain(&facts).nearest(&query, k, &relations, None);
-        let expected: Vec<_> = expected.iter().map(|seed| (seed.key, Some(seed.distance))).collect();
+        let pair = |seed: &hopbine_proto::call::Seed| (seed.key, Some(seed.distance));
+        let expected: Vec<_> = expected.iter().map(pair).collect();
         let heap = Heap::new(&facts, threads);
         prop_assert_eq!(rows(heap.seeds(&ExactQuery::new(&query), k, &relations)), expected);
     }

@@ -80,7 +80,7 @@ enum Verb {
     /// Serve a data folder over HTTP
     Serve(serve::Serve),
     #[command(flatten)]
-    Ask(Ask),
+    Ask(Box<Ask>),
     /// Verify a data folder that no process has open
     Check,
     /// Measure the workloads in this process

@@ -38,7 +38,7 @@ impl Session {
                 let embedded = Embedded::open(&settings.data, &settings.node).await?;
                 Transport::Embedded(embedded)
             }
-            _ => Transport::Remote(Remote::new(&settings.url)?),
+            _ => Transport::Remote(Box::new(Remote::new(&settings.url)?)),
         };
         Ok(Self {
             transport: Arc::new(transport),

@@ -29,7 +29,7 @@ pub struct Call {
 /// Where requests go.
 pub enum Transport {
     /// A server.
-    Remote(Remote),
+    Remote(Box<Remote>),
     /// The engine in this process.
     Embedded(Embedded),
 }

@@ -101,76 +101,25 @@ fn writing_verbs_do_the_same_embedded_and_remote() {
     let (here, there) = (loaded(), loaded());
     let server = Server::start(there.path(), &[]);
     let ways = [["--data", text(here.path())], ["--url", &server.url]];
-    let steps: &[(&[&str], &str)] = &[
-        (&["facts", "put", "-", "--graph", "people"], FACTS),
-        (
-            &[
-                "facts",
-                "put",
-                "--graph",
-                "people",
-                "--key",
-                "a",
-                "r",
-                "b",
-                "--payload",
-                "{\"n\":1.5}",
-            ],
-            "",
-        ),
-        (&["facts", "delete", "--graph", "people", "--key", "a", "r", "b"], ""),
-        (&["facts", "delete", "--graph", "people", "--key", "a", "r", "b"], ""),
-        (
-            &[
-                "facts",
-                "delete",
-                "--graph",
-                "people",
-                "--entity",
-                "Marie Curie",
-                "--relation",
-                "married",
-            ],
-            "",
-        ),
-        (&["facts", "scan", "--graph", "people", "-o", "jsonl"], ""),
-        (
-            &[
-                "graph",
-                "create",
-                "numbers",
-                "--dim",
-                "2",
-                "--ids",
-                "u64",
-                "--boundaries",
-                "10,20",
-                "-o",
-                "csv",
-            ],
-            "",
-        ),
-        (&["facts", "put", "--graph", "numbers", "--key", "18446744073709551615", "1", "7"], ""),
-        (
-            &[
-                "expand",
-                "--graph",
-                "numbers",
-                "--from",
-                "18446744073709551615",
-                "--path",
-                "1",
-                "-o",
-                "jsonl",
-            ],
-            "",
-        ),
-        (&["graph", "drop", "numbers", "--confirm", "numbers"], ""),
-        (&["graph", "list", "-o", "csv"], ""),
+    let steps = [
+        ("facts put - --graph people", FACTS),
+        (r#"facts put --graph people --key a r b --payload {"n":1.5}"#, ""),
+        ("facts delete --graph people --key a r b", ""),
+        ("facts delete --graph people --key a r b", ""),
+        ("facts delete --graph people --entity Marie|Curie --relation married", ""),
+        ("facts scan --graph people -o jsonl", ""),
+        ("graph create numbers --dim 2 --ids u64 --boundaries 10,20 -o csv", ""),
+        ("facts put --graph numbers --key 18446744073709551615 1 7", ""),
+        ("expand --graph numbers --from 18446744073709551615 --path 1 -o jsonl", ""),
+        ("graph drop numbers --confirm numbers", ""),
+        ("graph list -o csv", ""),
     ];
-    for (args, input) in steps {
-        let outputs = ways.map(|way| steady_write(&run_with(&[*args, &way].concat(), input)));
-        assert_eq!(outputs[0], outputs[1], "{args:?}");
+    for (line, input) in steps {
+        // A bar stands for a space within one argument.
+        let args: Vec<String> = line.split(' ').map(|word| word.replace('|', " ")).collect();
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let outputs = ways.map(|way| steady_write(&run_with(&[&args[..], &way].concat(), input)));
+        assert_eq!(outputs[0], outputs[1], "{line}");
     }
 }
 

@@ -40,7 +40,8 @@
 //! - `block.rs` fact blocks · `zone.rs` zone map · `flags.rs` bits per row
 //! - `relation.rs` rows per relation · `names.rs` dictionary · `payload.rs` payload blocks
 //! - `writer.rs` rows in key order in, file out · `file.rs` checksums while writing
-//! - `reader.rs` a mapped file · `locate.rs` rows of keys and ranges · `scrub.rs` everything checked
+//! - `reader.rs` a mapped file · `locate.rs` rows of keys and ranges
+//! - `scrub.rs` everything checked
 
 mod block;
 mod file;
