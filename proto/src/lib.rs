@@ -5,6 +5,8 @@
 //! the real machine behind the seams.
 
 pub mod call;
+#[cfg(feature = "rpc")]
+pub mod convert;
 pub mod disk;
 pub mod driver;
 pub mod fact;

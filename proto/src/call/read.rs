@@ -246,6 +246,10 @@ pub struct ShardStats {
     pub memtable_bytes: u64,
     /// Bytes of segment files.
     pub disk_bytes: u64,
+    /// Memtables that wait for their flush.
+    pub frozen_memtables: u64,
+    /// Whether segments wait to be merged or rewritten.
+    pub compaction_due: bool,
     /// Live facts per relation, ascending.
     pub relations: Vec<(RelationId, u64)>,
     /// One line per segment.
