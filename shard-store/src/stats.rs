@@ -12,7 +12,12 @@ impl Shard {
     /// and at every dead row of the segments.
     pub fn stats(&self) -> Result<ShardStats, StoreError> {
         let state = self.state();
-        let mut stats = ShardStats { index: state.index, ..ShardStats::default() };
+        let mut stats = ShardStats {
+            index: state.index,
+            frozen_memtables: state.frozen().count() as u64,
+            compaction_due: self.compaction_due(),
+            ..ShardStats::default()
+        };
         let mut relations: BTreeMap<RelationId, u64> = BTreeMap::new();
         for run in &state.runs {
             stats.facts += u64::from(run.live());

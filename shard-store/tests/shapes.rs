@@ -232,8 +232,22 @@ fn a_segment_with_a_third_of_its_rows_replaced_is_rewritten_without_them() {
     both.write(&upserts(0..300));
     assert!(!both.shard.compact_once().expect("asked"), "what died in memory alone must stay");
     both.flush();
-    assert_eq!(both.shard.stats().expect("counted").dead_rows, 300);
+    let stats = both.shard.stats().expect("counted");
+    assert_eq!((stats.dead_rows, stats.compaction_due), (300, true));
     assert!(both.shard.compact_once().expect("merged"));
     let stats = both.shard.stats().expect("counted");
-    assert_eq!((stats.facts, stats.dead_rows), (900, 0));
+    assert_eq!((stats.facts, stats.dead_rows, stats.compaction_due), (900, 0, false));
+}
+
+#[test]
+fn the_state_names_memtables_that_wait_for_their_flush() {
+    let mut both = Both::new(4);
+    let mut draw = Draw(7);
+    both.write(&[upsert(FactKey::new(1, 0, 1), &vector(&mut draw, 4))]);
+    let frozen = |both: &Both| both.shard.stats().expect("counted").frozen_memtables;
+    assert_eq!(frozen(&both), 0);
+    assert!(both.shard.freeze(Vec::new(), Vec::new()));
+    assert_eq!(frozen(&both), 1);
+    assert!(both.shard.flush_oldest().expect("flushed"));
+    assert_eq!(frozen(&both), 0);
 }

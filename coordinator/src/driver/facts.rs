@@ -395,6 +395,8 @@ fn total<'a>(shards: impl Iterator<Item = &'a ShardStats>) -> ShardStats {
         total.memtable_facts += stats.memtable_facts;
         total.memtable_bytes += stats.memtable_bytes;
         total.disk_bytes += stats.disk_bytes;
+        total.frozen_memtables += stats.frozen_memtables;
+        total.compaction_due |= stats.compaction_due;
         for (relation, facts) in &stats.relations {
             *relations.entry(*relation).or_default() += facts;
         }

@@ -117,6 +117,8 @@ fn sizes(json: &mut Json, stats: &ShardStats) {
     json.field("memtable_facts", &stats.memtable_facts);
     json.field("memtable_bytes", &stats.memtable_bytes);
     json.field("disk_bytes", &stats.disk_bytes);
+    json.field("frozen_memtables", &stats.frozen_memtables);
+    json.field("compaction_due", &stats.compaction_due);
     json.field("index_coverage", &index_coverage(stats));
 }
 
