@@ -3,6 +3,7 @@
 use super::batches::{BadLine, Batch, Batches, Change};
 use super::embed;
 use super::place;
+use super::settling::Settling;
 use crate::failure::{Failure, Refusal, file_failure};
 use crate::graph::{self, Options};
 use crate::output::unreadable;
@@ -17,7 +18,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -29,10 +30,10 @@ const BATCH_BYTES: usize = 8 << 20;
 const RETRY_FOR: Duration = Duration::from_secs(120);
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// Pause between two looks at what is left to index.
+const SETTLE_PAUSE: Duration = Duration::from_millis(100);
 /// Time that one try of a batch may take: a full memtable makes writers wait for its flush.
 const WRITE_TIMEOUT: &str = "60s";
-/// Time that indexing may take at the end before the wait is repeated.
-const INDEX_TIMEOUT: &str = "10m";
 
 /// What to import.
 #[derive(Subcommand, Debug)]
@@ -114,8 +115,7 @@ pub async fn run(session: &Session, verb: &Import) -> Result<(), Failure> {
         let step = async {
             let batch = item.map_err(|bad| loader.bad_line(&bad))?;
             next = batches.recv().await;
-            // The last batch goes alone, after all others: waiting for it means all of them.
-            loader.send(batch, next.is_none()).await
+            loader.send(batch).await
         };
         let stepped = tokio::select! {
             stepped = step => stepped,
@@ -209,19 +209,15 @@ async fn prepare(
 impl Loader<'_> {
     /// Sends a batch once there is room for it. A batch that shares a key with one on its way
     /// waits for all of them, so that the later line wins.
-    async fn send(&mut self, batch: Batch, last: bool) -> Result<(), Failure> {
+    async fn send(&mut self, batch: Batch) -> Result<(), Failure> {
         let shares = |other: &Arc<Batch>| !other.keys.is_disjoint(&batch.keys);
-        let alone = last || self.batches.values().any(shares);
+        let alone = self.batches.values().any(shares);
         let room = if alone { 0 } else { IN_FLIGHT - 1 };
         while self.flying.len() > room {
             self.landed().await?;
         }
-        let index = last && self.args.wait == "indexed";
-        let (wait, own) =
-            if index { ("indexed", INDEX_TIMEOUT) } else { ("committed", WRITE_TIMEOUT) };
-        let timeout = self.session.timeout.as_deref().unwrap_or(own);
-        let mut path = graph_path(&self.args.graph, "/facts");
-        path.push_str(&format!("?wait={wait}&timeout={timeout}"));
+        let timeout = self.session.timeout.as_deref().unwrap_or(WRITE_TIMEOUT);
+        let path = graph_path(&self.args.graph, &format!("/facts?timeout={timeout}"));
         let key = format!("import-{:032x}-{}", self.run, self.sent);
         let call = Call {
             content_type: NDJSON,
@@ -301,12 +297,34 @@ impl Loader<'_> {
         Failure::Failed(format!("{}:{line}:{column}: {reason}", self.args.file))
     }
 
+    /// Waits until no shard of the graph has anything left to flush, index or merge.
+    async fn settled(&mut self) -> Result<(), Failure> {
+        let mut settling = Settling::default();
+        loop {
+            let reply = self.session.bare(Method::GET, &self.args.graph, "/stats").await?;
+            let stats = serde_json::from_slice(&reply).map_err(unreadable)?;
+            if settling.step(stats, Instant::now())? {
+                return Ok(());
+            }
+            let done = grouped(self.counts.upserted);
+            self.progress.tick(None, || format!("{done} facts written, indexing"));
+            tokio::time::sleep(SETTLE_PAUSE).await;
+        }
+    }
+
     /// Waits for what is on its way, and says what was loaded, also after a fault.
     async fn finish(mut self, mut fault: Option<Failure>) -> Result<(), Failure> {
         while !self.flying.is_empty() {
             if let Err(error) = self.landed().await {
                 fault.get_or_insert(error);
             }
+        }
+        if fault.is_none() && self.args.wait == "indexed" {
+            let settled = tokio::select! {
+                settled = self.settled() => settled,
+                _ = tokio::signal::ctrl_c() => Err(Failure::Interrupted),
+            };
+            fault = settled.err();
         }
         self.progress.clear();
         let seconds = self.progress.elapsed().as_secs_f64();

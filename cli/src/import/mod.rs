@@ -3,11 +3,13 @@
 //! - `batches.rs` cuts the stream: by rows, by bytes, and before a key that the batch has already
 //! - `place.rs` where in a line a fault lies
 //! - `embed.rs` the vector of a line's own words
+//! - `settling.rs` when a graph counts as indexed
 //! - `driver.rs` sends several batches at once, repeats safely, says what was loaded
 
 mod batches;
 mod driver;
 pub mod embed;
 mod place;
+mod settling;
 
 pub use driver::{Import, run};
