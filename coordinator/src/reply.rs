@@ -54,6 +54,25 @@ pub struct ResultOut {
     pub path: Vec<PathStep>,
 }
 
+/// Reply of `expand_keys`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KeysReply {
+    /// Facts of the last hop, ascending.
+    pub keys: Vec<FactKey>,
+    /// Whether a shard, the deadline or `limit_rows` kept something from the answer.
+    pub partial: bool,
+    /// The account.
+    pub coverage: Coverage,
+    /// The next page.
+    pub next_page_token: Option<String>,
+    /// At least the state that this answer saw.
+    pub consistency_token: String,
+    /// Wall time per stage.
+    pub timings: Timings,
+    /// What it took, over all shards and stages.
+    pub work: Work,
+}
+
 /// What one hop read and dropped, over all shards.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HopCoverage {

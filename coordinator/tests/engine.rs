@@ -478,6 +478,38 @@ async fn facts_are_got_scanned_and_counted() {
 }
 
 #[tokio::test]
+async fn keys_alone_are_the_keys_of_the_same_pages() {
+    let (_, engine) = curie().await;
+    let options = CallOptions::default();
+    let mut request = ExpandRequest {
+        from: vec![name("Marie Curie"), name("polonium"), name("Warsaw")],
+        relation_path: vec![HopRelations::Any],
+        page_size: Some(1),
+        return_to_start: true,
+        ..ExpandRequest::default()
+    };
+    let mut pages = 0;
+    loop {
+        let facts = engine.expand("g", &request, &options).await.expect("a page of facts");
+        let keys = engine.expand_keys("g", &request, &options).await.expect("a page of keys");
+        let expected: Vec<FactKey> = facts.results.iter().map(|result| result.fact.id).collect();
+        assert_eq!((keys.keys.len(), &keys.keys), (1, &expected));
+        assert_eq!((keys.coverage, keys.partial), (facts.coverage, facts.partial));
+        assert_eq!(keys.next_page_token, facts.next_page_token);
+        pages += 1;
+        request.page_token = keys.next_page_token;
+        if request.page_token.is_none() {
+            break;
+        }
+    }
+    assert!(pages > 1, "{pages} page");
+    request.query = Some(Query::vector([1.0, 0.0]));
+    request.page_size = None;
+    let refused = engine.expand_keys("g", &request, &options).await.expect_err("a question");
+    assert_eq!(refused.errors[0].pointer, "/query");
+}
+
+#[tokio::test]
 async fn an_entity_shows_its_degrees_and_first_facts() {
     let (_, engine) = curie().await;
     let options = CallOptions::default();

@@ -5,18 +5,18 @@ use crate::check::{self, facts::Places};
 use crate::client::{Catalogue, Shards};
 use crate::config::CoordinatorConfig;
 use crate::embed::{Lexical, Tokenizer};
-use crate::reply::{RetrievalReply, WriteReply};
+use crate::reply::{KeysReply, RetrievalReply, Timings, WriteReply};
 use crate::request::{
     CallOptions, DeleteRequest, ExpandRequest, FactInput, GraphRagRequest, SearchRequest,
-    WriteOptions, WriteRequest,
+    WithParts, WriteOptions, WriteRequest,
 };
-use crate::retrieval::{self, Answer, Plan};
+use crate::retrieval::{self, Answer, Output, Plan};
 use crate::{ingest, names, token};
 use futures::StreamExt;
 use hopbine_proto::call::WriteOp;
 use hopbine_proto::graph::GraphInfo;
 use hopbine_proto::status::Problem;
-use hopbine_proto::{Clock, FactKey, RequestId, limits};
+use hopbine_proto::{Clock, RequestId, limits};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -79,7 +79,9 @@ impl Engine {
             };
             check::retrieval::graph_rag(&call.graph, request, &embed, options.allow_partial)
         };
-        self.retrieve(graph, options, plan, None).await
+        let found = self.retrieve(graph, options, plan).await?;
+        // Only an expansion has pages; here `top_k` is the end.
+        Ok(self.reply(found, None))
     }
 
     /// One answer or problem per request, in order; each has the whole timeout.
@@ -113,7 +115,9 @@ impl Engine {
             };
             check::retrieval::search(&call.graph, request, &embed, options.allow_partial)
         };
-        self.retrieve(graph, options, plan, None).await
+        let found = self.retrieve(graph, options, plan).await?;
+        // Only an expansion has pages; here `top_k` is the end.
+        Ok(self.reply(found, None))
     }
 
     /// Hops from known entities: the best facts with a question, pages in key order without.
@@ -123,22 +127,67 @@ impl Engine {
         request: &ExpandRequest,
         options: &CallOptions,
     ) -> Result<RetrievalReply, Problem> {
-        let cluster = self.parts.catalogue.cluster_id();
-        let hash = match request.query {
-            Some(_) => 0,
-            None => request_hash(request),
-        };
+        let plan = |call: &Call| self.expansion(call, request, options);
+        let found = self.retrieve(graph, options, plan).await?;
+        let token = self.page_token(&found, request);
+        Ok(self.reply(found, token))
+    }
+
+    /// The keys alone of what `expand` answers without a question, in the same pages: for callers
+    /// that go on from ids. A token of either call continues the other.
+    pub async fn expand_keys(
+        &self,
+        graph: &str,
+        request: &ExpandRequest,
+        options: &CallOptions,
+    ) -> Result<KeysReply, Problem> {
         let plan = |call: &Call| {
-            let after = match &request.page_token {
-                None => None,
-                Some(text) => Some(token::read_page_token(cluster, &call.graph, hash, text)?),
+            let mut plan = self.expansion(call, request, options)?;
+            let Output::Page { limit, after } = plan.output else {
+                return Err(names::invalid("/query", "keys come without a question"));
             };
-            let embed = |graph: &GraphInfo, tokenizer, text: &str| {
-                self.embedder(graph, tokenizer).embed(text)
-            };
-            check::retrieval::expand(&call.graph, request, after, &embed, options.allow_partial)
+            plan.output = Output::Keys { limit, after };
+            plan.with = WithParts::default();
+            Ok(plan)
         };
-        self.retrieve(graph, options, plan, Some(hash)).await
+        let found = self.retrieve(graph, options, plan).await?;
+        let next_page_token = self.page_token(&found, request);
+        let Found { call, answer, timings } = found;
+        Ok(KeysReply {
+            keys: answer.keys,
+            partial: answer.partial,
+            coverage: answer.coverage,
+            next_page_token,
+            consistency_token: self.token(&call, answer.indexes),
+            timings,
+            work: answer.work,
+        })
+    }
+
+    fn expansion(
+        &self,
+        call: &Call,
+        request: &ExpandRequest,
+        options: &CallOptions,
+    ) -> Result<Plan, Problem> {
+        let cluster = self.parts.catalogue.cluster_id();
+        let after = match &request.page_token {
+            Some(text) if request.query.is_none() => {
+                let hash = request_hash(request);
+                Some(token::read_page_token(cluster, &call.graph, hash, text)?)
+            }
+            _ => None,
+        };
+        let embed =
+            |graph: &GraphInfo, tokenizer, text: &str| self.embedder(graph, tokenizer).embed(text);
+        check::retrieval::expand(&call.graph, request, after, &embed, options.allow_partial)
+    }
+
+    /// The token of the page after an expansion's, when more facts follow.
+    fn page_token(&self, found: &Found, request: &ExpandRequest) -> Option<String> {
+        let cluster = self.parts.catalogue.cluster_id();
+        let last = found.answer.more_after?;
+        Some(token::page_token(cluster, &found.call.graph, request_hash(request), last))
     }
 
     /// Inserts or replaces facts, atomically within a shard. Faults are at `/facts/i/...`.
@@ -191,8 +240,7 @@ impl Engine {
         graph: &str,
         options: &CallOptions,
         plan: impl Fn(&Call) -> Result<Plan, Problem>,
-        page_hash: Option<u64>,
-    ) -> Result<RetrievalReply, Problem> {
+    ) -> Result<Found, Problem> {
         let started = self.now();
         loop {
             let mut call = self.begin(graph, options, started)?;
@@ -204,30 +252,20 @@ impl Engine {
                 Ok((answer, mut timings)) => {
                     timings.plan_ms = milliseconds(planned - started);
                     timings.total_ms = milliseconds(self.now() - started);
-                    return Ok(self.retrieval_reply(&call, answer, timings, page_hash));
+                    return Ok(Found { call, answer, timings });
                 }
             }
         }
     }
 
-    fn retrieval_reply(
-        &self,
-        call: &Call,
-        answer: Answer,
-        timings: crate::reply::Timings,
-        page_hash: Option<u64>,
-    ) -> RetrievalReply {
-        let cluster = self.parts.catalogue.cluster_id();
-        let page = |last: FactKey| {
-            token::page_token(cluster, &call.graph, page_hash.unwrap_or_default(), last)
-        };
+    fn reply(&self, found: Found, next_page_token: Option<String>) -> RetrievalReply {
+        let Found { call, answer, timings } = found;
         RetrievalReply {
             results: answer.results,
             partial: answer.partial,
             coverage: answer.coverage,
-            // Only an expansion has pages; elsewhere `top_k` is the end.
-            next_page_token: answer.more_after.filter(|_| page_hash.is_some()).map(page),
-            consistency_token: self.token(call, answer.indexes),
+            next_page_token,
+            consistency_token: self.token(&call, answer.indexes),
             seeds: answer.seeds,
             timings,
             work: answer.work,
@@ -252,6 +290,13 @@ impl Engine {
         let new = || Arc::new(Lexical::new(tokenizer, dim as usize));
         known.entry((tokenizer, dim)).or_insert_with(new).clone()
     }
+}
+
+/// What a retrieval came to.
+struct Found {
+    call: Call,
+    answer: Answer,
+    timings: Timings,
 }
 
 /// What the pages of one expansion have in common.

@@ -73,8 +73,10 @@ pub enum Action {
 /// What the user gets.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
-    /// In order.
+    /// In order; empty when the plan asks for keys.
     pub results: Vec<ResultOut>,
+    /// In key order, when the plan asks for keys.
+    pub keys: Vec<FactKey>,
     /// Whether something is missing.
     pub partial: bool,
     /// What was asked, read, kept and cut.
@@ -117,6 +119,7 @@ pub struct Retrieval {
     trail: Trail,
     seeds: u64,
     hits: Vec<Hit>,
+    keys: Vec<FactKey>,
     more_after: Option<FactKey>,
     shown: Shown,
     account: Account,
@@ -137,6 +140,7 @@ impl Retrieval {
             trail: Trail::default(),
             seeds: 0,
             hits: Vec::new(),
+            keys: Vec::new(),
             more_after: None,
             shown: Shown::default(),
             account: Account::default(),
@@ -334,6 +338,12 @@ impl Retrieval {
                 self.more_after = more_after;
                 (steps, None)
             }
+            Output::Keys { limit, .. } => {
+                let (steps, more_after) = merge::page(parts, limit);
+                self.more_after = more_after;
+                self.keys = steps.into_iter().map(|step| step.key).collect();
+                return self.begin_fetch();
+            }
         };
         let hit = |step: Step| Hit {
             key: step.key,
@@ -360,6 +370,7 @@ impl Retrieval {
         let results = answer::results(hits, &self.shown, self.plan.with, &self.graph);
         vec![Action::Finish(Box::new(Answer {
             results,
+            keys: std::mem::take(&mut self.keys),
             partial: self.account.is_partial(),
             coverage: self.account.coverage(),
             more_after: self.more_after,
@@ -408,7 +419,9 @@ impl Retrieval {
         match self.plan.output {
             Output::Top { top_k, score } => HopOutput::Facts { top_k, score },
             // One more than shown tells whether another page follows.
-            Output::Page { limit, after } => HopOutput::Page { limit: limit + 1, after },
+            Output::Page { limit, after } | Output::Keys { limit, after } => {
+                HopOutput::Page { limit: limit + 1, after }
+            }
         }
     }
 }

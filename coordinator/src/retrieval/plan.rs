@@ -76,6 +76,13 @@ pub enum Output {
         /// Where the last page ended.
         after: Option<FactKey>,
     },
+    /// The same facts by key alone: no path is followed back and nothing is fetched.
+    Keys {
+        /// How many.
+        limit: u32,
+        /// Where the last page ended.
+        after: Option<FactKey>,
+    },
 }
 
 impl Plan {
