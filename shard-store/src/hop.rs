@@ -10,6 +10,8 @@ use hopbine_proto::{EntityId, FactKey};
 use std::cmp::Ordering;
 use std::ops::ControlFlow;
 
+/// Most facts of one entity that a page makes room for at once.
+const ENTITY_RESERVE_MAX: u64 = 1024;
 /// Steps held before they are reduced to the best per target for the first time.
 const REDUCE_AT_LEAST: usize = 1 << 15;
 
@@ -82,6 +84,11 @@ impl<'r> HopCollector<'r> {
         } else {
             Entity::Nearest(Smallest::new(limit as usize, nearest_first))
         };
+        if let Kept::Page { facts, limit, .. } = &mut self.kept {
+            facts.reserve(
+                limit.saturating_sub(facts.len()).min(facts_max.min(ENTITY_RESERVE_MAX) as usize),
+            );
+        }
     }
 
     /// A fact that passed relation and filter. `Break`: no further fact can matter.
@@ -130,10 +137,9 @@ impl<'r> HopCollector<'r> {
         };
         let admissible =
             |arrival: &&Arrival| request.return_to_start || arrival.start != key.target;
-        let steps = self.arrivals.iter().filter(admissible).map(step);
         if let Kept::Targets(targets) = &mut self.kept {
             let before = targets.steps.len();
-            targets.steps.extend(steps);
+            targets.steps.extend(self.arrivals.iter().filter(admissible).map(step));
             if targets.steps.len() == before {
                 self.counts.cut_return += 1;
             } else {
@@ -142,7 +148,12 @@ impl<'r> HopCollector<'r> {
             }
             return ControlFlow::Continue(());
         }
-        let Some(best) = steps.min_by(way_order) else {
+        // Most entities were arrived at once: there is nothing to choose from then.
+        let best = match self.arrivals {
+            [only] => admissible(&only).then(|| step(only)),
+            arrivals => arrivals.iter().filter(admissible).map(step).min_by(way_order),
+        };
+        let Some(best) = best else {
             self.counts.cut_return += 1;
             return ControlFlow::Continue(());
         };
