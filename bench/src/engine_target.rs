@@ -4,7 +4,7 @@ use crate::BenchError;
 use crate::target::{Answer, AnswerRow, Built, ExpandAsk, Pending, RagAsk, Rank, SeedsAsk, Target};
 use crate::workload::SeedOn;
 use hopbine_coordinator::Engine;
-use hopbine_coordinator::reply::{RetrievalReply, Timings};
+use hopbine_coordinator::reply::{KeysReply, RetrievalReply, Timings};
 use hopbine_coordinator::request::{
     CallOptions, EntityRef, ExpandRequest, FactInput, GraphRagRequest, HopRelations, KeyRef, Query,
     RelationRef, SearchRequest, SeedOn as EngineSeedOn, WithParts, WriteOptions,
@@ -122,8 +122,7 @@ fn path(hops: &[Relations]) -> Vec<HopRelations> {
 fn whole(call: &'static str, reply: Result<RetrievalReply, Problem>) -> Result<Answer, BenchError> {
     let reply = reply.map_err(|problem| refused(call, problem))?;
     if reply.partial || reply.next_page_token.is_some() {
-        let detail = "the answer was cut, so its time means nothing".to_owned();
-        return Err(BenchError::Failed { call, detail });
+        return Err(cut(call));
     }
     let row = |result: hopbine_coordinator::reply::ResultOut| AnswerRow {
         key: result.fact.id,
@@ -137,6 +136,25 @@ fn whole(call: &'static str, reply: Result<RetrievalReply, Problem>) -> Result<A
         stages: stages(&reply.timings),
         work: reply.work,
     })
+}
+
+/// The keys of an expansion, or an error when any is missing.
+fn keys(reply: Result<KeysReply, Problem>) -> Result<Answer, BenchError> {
+    let reply = reply.map_err(|problem| refused("expand", problem))?;
+    if reply.partial || reply.next_page_token.is_some() {
+        return Err(cut("expand"));
+    }
+    let row = |key| AnswerRow { key, score: None, vector: None, payload: None, path: Vec::new() };
+    Ok(Answer {
+        rows: reply.keys.into_iter().map(row).collect(),
+        stages: stages(&reply.timings),
+        work: reply.work,
+    })
+}
+
+fn cut(call: &'static str) -> BenchError {
+    let detail = "the answer was cut, so its time means nothing".to_owned();
+    BenchError::Failed { call, detail }
 }
 
 fn stages(timings: &Timings) -> Vec<(String, f64)> {
@@ -171,6 +189,7 @@ impl Target for EngineTarget {
 
     fn expand(&self, ask: ExpandAsk) -> Pending<'_, Answer> {
         Box::pin(async move {
+            let keys_alone = ask.rank.is_none() && !ask.vectors;
             let mut request = ExpandRequest {
                 from: ask.from.into_iter().map(entity).collect(),
                 relation_path: path(&ask.hops),
@@ -185,6 +204,10 @@ impl Target for EngineTarget {
                 request.top_k = Some(top_k.into());
                 request.score_mode = score;
                 request.with.payload = true;
+            }
+            if keys_alone {
+                let reply = self.engine.expand_keys(&self.graph, &request, &self.options).await;
+                return keys(reply);
             }
             whole("expand", self.engine.expand(&self.graph, &request, &self.options).await)
         })
