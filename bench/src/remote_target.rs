@@ -11,12 +11,16 @@ use hopbine_proto::graph::GraphConfig;
 use hopbine_proto::score::ScoreMode;
 use hopbine_proto::{Fact, FactKey, limits};
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Facts of one write while loading: at 384 components about 10 MiB of JSON.
 const LOAD_BATCH: usize = 2_000;
+/// Pause between two looks at what a server has left to flush and merge, and looks in an hour.
+const SETTLE_PAUSE: Duration = Duration::from_millis(100);
+const SETTLE_LOOKS: u32 = 36_000;
 
 /// Sends one request and gives back the body of a good answer. Whoever implements it turns every
 /// other answer into an error.
@@ -62,16 +66,29 @@ impl RemoteHost {
             let path = format!("{path}/facts?wait={wait}");
             self.http.send("PUT", path, body.to_string().into()).await?;
         }
-        let stats = self.http.send("GET", format!("{path}/stats"), Vec::new()).await?;
-        let stats: Stats = parse("stats", &stats)?;
+        let stats = self.settled(&path).await?;
         let ways = stats.shards.iter().flat_map(|shard| &shard.segments);
         Ok(Built {
             target: Box::new(RemoteTarget { http: self.http.clone(), graph }),
             shard_facts: stats.shards.iter().map(|shard| shard.facts).collect(),
             memtable_facts: stats.memtable_facts,
             disk_bytes: Some(stats.disk_bytes),
-            ways: ways.map(|segment| segment.way.clone()).collect(),
+            ways: ways.map(SegmentStats::way).collect(),
         })
+    }
+
+    /// What the graph says of itself once no shard has a flush or a merge left.
+    async fn settled(&self, path: &str) -> Result<Stats, BenchError> {
+        for _ in 0..SETTLE_LOOKS {
+            let stats = self.http.send("GET", format!("{path}/stats"), Vec::new()).await?;
+            let stats: Stats = parse("stats", &stats)?;
+            if stats.frozen_memtables == 0 && !stats.compaction_due {
+                return Ok(stats);
+            }
+            tokio::time::sleep(SETTLE_PAUSE).await;
+        }
+        let detail = "flushes and merges have not come to an end in an hour".to_owned();
+        Err(BenchError::Failed { call: "stats", detail })
     }
 }
 
@@ -85,6 +102,8 @@ impl Host for RemoteHost {
 struct Stats {
     memtable_facts: u64,
     disk_bytes: u64,
+    frozen_memtables: u64,
+    compaction_due: bool,
     shards: Vec<ShardStats>,
 }
 
@@ -97,6 +116,16 @@ struct ShardStats {
 #[derive(Deserialize)]
 struct SegmentStats {
     way: String,
+    recall: Option<f64>,
+}
+
+impl SegmentStats {
+    fn way(&self) -> String {
+        match self.recall {
+            Some(recall) => format!("{} (recall@64 {recall:.4})", self.way),
+            None => self.way.clone(),
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -108,7 +137,8 @@ struct Reply {
 
 #[derive(Deserialize)]
 struct ReplyRow {
-    distance: Option<f64>,
+    /// As text: the reader of JSON numbers may be off by the last bit, which digests would show.
+    distance: Option<Box<RawValue>>,
     fact: ReplyFact,
     #[serde(default)]
     path: Vec<ReplyKey>,
@@ -116,10 +146,12 @@ struct ReplyRow {
 
 #[derive(Deserialize)]
 struct ReplyFact {
-    #[serde(flatten)]
-    key: ReplyKey,
+    entity: u64,
+    relation: u32,
+    target: u64,
     embedding: Option<Arc<[f32]>>,
-    payload: Option<Value>,
+    /// Byte for byte as stored.
+    payload: Option<Box<RawValue>>,
 }
 
 #[derive(Deserialize)]
@@ -127,6 +159,24 @@ struct ReplyKey {
     entity: u64,
     relation: u32,
     target: u64,
+}
+
+impl ReplyRow {
+    fn answer(self, call: &'static str) -> Result<AnswerRow, BenchError> {
+        let score = self.distance.map(|text| text.get().parse::<f64>()).transpose();
+        let score = score.map_err(|error| BenchError::Failed {
+            call,
+            detail: format!("a distance of the reply: {error}"),
+        })?;
+        let ReplyFact { entity, relation, target, embedding, payload } = self.fact;
+        Ok(AnswerRow {
+            key: FactKey::new(entity, relation, target),
+            score,
+            vector: embedding,
+            payload: payload.map(|payload| payload.get().into()),
+            path: self.path.iter().map(ReplyKey::key).collect(),
+        })
+    }
 }
 
 impl ReplyKey {
@@ -213,15 +263,8 @@ impl RemoteTarget {
             let detail = "the answer was cut, so its time means nothing".to_owned();
             return Err(BenchError::Failed { call, detail });
         }
-        let row = |row: ReplyRow| AnswerRow {
-            key: row.fact.key.key(),
-            score: row.distance,
-            vector: row.fact.embedding,
-            payload: row.fact.payload.map(|payload| payload.to_string().into()),
-            path: row.path.iter().map(ReplyKey::key).collect(),
-        };
-        let rows = reply.results.into_iter().map(row).collect();
-        Ok(Answer { rows, ..Answer::default() })
+        let rows = reply.results.into_iter().map(|row| row.answer(call));
+        Ok(Answer { rows: rows.collect::<Result<_, _>>()?, ..Answer::default() })
     }
 }
 
@@ -245,6 +288,7 @@ impl Target for RemoteTarget {
             let mut body = json!({
                 "from": ask.from, "relation_path": hops, "return_to_start": true,
             });
+            let keys_alone = ask.rank.is_none() && !ask.vectors;
             let mut with = if ask.vectors { vec!["vector"] } else { Vec::new() };
             match ask.rank {
                 None => body["page_size"] = json!(limits::PAGE_SIZE_MAX),
@@ -256,7 +300,12 @@ impl Target for RemoteTarget {
                 }
             }
             body["with"] = json!(with);
-            self.ask("expand", body).await
+            let mut answer = self.ask("expand", body).await?;
+            if keys_alone {
+                // The reply has paths all the same; in process nobody would have made them.
+                answer.rows.iter_mut().for_each(|row| row.path.clear());
+            }
+            Ok(answer)
         })
     }
 
@@ -321,7 +370,7 @@ mod tests {
 
     #[test]
     fn one_call_is_asked_by_the_classic_contract_and_read_with_its_path() {
-        let http = script(&[r#"{"results": [{"distance": 0.75,
+        let http = script(&[r#"{"results": [{"distance": 0.12499999999999999,
             "fact": {"entity": 7, "relation": 2, "target": 9, "payload": {"text": "b"}},
             "path": [{"entity": 1, "relation": 1, "target": 7, "distance": 0.5},
                      {"entity": 7, "relation": 2, "target": 9, "distance": 0.25}]}],
@@ -330,9 +379,9 @@ mod tests {
         let answer = block_on(target.graph_rag(rag(SeedMode::Graph { ef: 128 }))).expect("reply");
         let row = AnswerRow {
             key: FactKey::new(7, 2, 9),
-            score: Some(0.75),
+            score: Some(0.125_f64.next_down()),
             vector: None,
-            payload: Some(r#"{"text":"b"}"#.into()),
+            payload: Some(r#"{"text": "b"}"#.into()),
             path: vec![FactKey::new(1, 1, 7), FactKey::new(7, 2, 9)],
         };
         assert_eq!(answer.rows, [row]);
@@ -366,10 +415,25 @@ mod tests {
         assert!(matches!(error, BenchError::Spec { .. }), "{error}");
     }
 
+    #[tokio::test]
+    async fn a_build_looks_until_no_flush_and_no_merge_is_left() {
+        let looks = [(1, "false"), (0, "true"), (0, "false")].map(|(frozen, due)| {
+            let text = format!(
+                r#"{{"memtable_facts": 0, "disk_bytes": 9, "frozen_memtables": {frozen},
+                "compaction_due": {due}, "shards": []}}"#
+            );
+            &*text.leak()
+        });
+        let http = script(&looks);
+        RemoteHost::new(http.clone()).settled("/v1/graphs/g").await.expect("settled");
+        assert!(http.replies.lock().expect("no panic").is_empty());
+    }
+
     #[test]
     fn a_build_creates_loads_and_looks_and_the_next_one_drops_it_first() {
         let stats = r#"{"memtable_facts": 0, "disk_bytes": 99,
-            "shards": [{"facts": 1, "segments": [{"way": "scan"}]}]}"#;
+            "frozen_memtables": 0, "compaction_due": false,
+            "shards": [{"facts": 1, "segments": [{"way": "scan", "recall": null}]}]}"#;
         let http = script(&["{}", "{}", stats, "{}", "{}", "{}", stats, "{}"]);
         let host = RemoteHost::new(http.clone());
         let fact = Fact {

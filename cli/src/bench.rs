@@ -1,19 +1,27 @@
-//! `hopbine bench`: the workloads, each in a fresh graph of an engine in this process.
+//! `hopbine bench`: the workloads, each in a fresh graph of an engine in this process or of a
+//! server. The graph is dropped at the end, also after a failure or an interruption.
 
 use crate::failure::{Failure, file_failure};
-use crate::local;
+use crate::local::{self, Local};
 use crate::output::{Format, Output};
 use crate::settings::{Origin, Resolved};
+use crate::transport::{Call, Remote, Transport};
+use bytes::Bytes;
 use clap::{Args, Subcommand, ValueEnum};
 use hopbine_bench::report::{self, Line};
 use hopbine_bench::target::{Built, Host, Pending};
 use hopbine_bench::workload::synthetic::Size;
-use hopbine_bench::{BenchError, BenchSpec, EngineTarget, IndexChoice, WorkloadSpec};
+use hopbine_bench::{
+    BenchError, BenchSpec, EngineTarget, Http, IndexChoice, RemoteHost, WorkloadSpec,
+};
+use hopbine_coordinator::Engine;
 use hopbine_node::NodeConfig;
 use hopbine_proto::Fact;
 use hopbine_proto::graph::GraphConfig;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use hyper::Method;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
 
 /// Flags of the verb.
 #[derive(Args, Debug)]
@@ -131,46 +139,120 @@ impl Bench {
     }
 }
 
-/// Makes a folder and an engine of its own for every graph.
-struct Folders {
-    dir: PathBuf,
-    config: NodeConfig,
-    made: AtomicU64,
+/// The engine of a data folder in this process. Holds at most one graph of ours.
+struct Here {
+    local: Local,
+    engine: Engine,
+    made: Mutex<Option<String>>,
 }
 
-impl Host for Folders {
+impl Here {
+    async fn open(dir: &Path, config: &NodeConfig) -> Result<Self, Failure> {
+        let (local, engine) = local::open(dir, config).await?;
+        Ok(Self { local, engine, made: Mutex::default() })
+    }
+
+    /// Drops the graph of the last build.
+    async fn clean(&self) -> Result<(), BenchError> {
+        let made = lock(&self.made).take();
+        if let Some(graph) = made {
+            let dropped = self.engine.drop_graph(&graph).await;
+            let refused = |problem| BenchError::Refused { call: "drop", problem };
+            dropped.map_err(|problem| refused(Box::new(problem)))?;
+        }
+        Ok(())
+    }
+}
+
+impl Host for Here {
     fn build<'a>(&'a self, config: GraphConfig, facts: &'a [Fact]) -> Pending<'a, Built> {
         Box::pin(async move {
-            let number = self.made.fetch_add(1, Ordering::Relaxed);
-            let dir = self.dir.join(format!("bench-{}-{number}", std::process::id()));
-            let failed = |detail: String| BenchError::Failed { call: "open", detail };
-            let opened = local::open(&dir, &self.config).await;
-            let (local, engine) = opened.map_err(|error| failed(error.to_string()))?;
-            hopbine_bench::load(&engine, "bench", config, facts).await?;
-            let settled = local.0.settle().await;
-            settled.map_err(|error| failed(error.to_string()))?;
-            EngineTarget::new(engine, "bench", Box::new(local)).built().await
+            self.clean().await?;
+            let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+            let graph = format!("bench-{}", now.as_nanos());
+            *lock(&self.made) = Some(graph.clone());
+            hopbine_bench::load(&self.engine, &graph, config, facts).await?;
+            let failed = |error: hopbine_node::NodeError| {
+                let detail = error.to_string();
+                BenchError::Failed { call: "settle", detail }
+            };
+            self.local.0.settle().await.map_err(failed)?;
+            EngineTarget::new(self.engine.clone(), &graph, Box::new(())).built().await
         })
     }
 }
 
-/// Measures and reports. Lines of JSON come as soon as they are known, a table at the end.
+/// A server, and the first thing that went wrong on the way to it.
+struct There {
+    transport: Transport,
+    failure: Mutex<Option<Failure>>,
+}
+
+impl Http for There {
+    fn send(&self, method: &'static str, path: String, body: Vec<u8>) -> Pending<'_, Vec<u8>> {
+        Box::pin(async move {
+            let method = Method::from_bytes(method.as_bytes()).expect("a method of the contract");
+            let call = Call { body: Bytes::from(body), ..Call::bare(method, path) };
+            match self.transport.send(call).await {
+                Ok(reply) => Ok(reply.into()),
+                Err(failure) => {
+                    let detail = failure.to_string();
+                    lock(&self.failure).get_or_insert(failure);
+                    Err(BenchError::Failed { call: "request", detail })
+                }
+            }
+        })
+    }
+}
+
+/// What is behind these locks is replaced in one step: a panic leaves it whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Measures and reports.
 pub async fn run(resolved: &Resolved, args: &Bench) -> Result<(), Failure> {
-    if *resolved.origin("url") == Origin::Flag {
-        let text = "bench measures an engine in this process: --url is not supported yet";
+    let settings = &resolved.settings;
+    match (resolved.origin("data"), resolved.origin("url")) {
+        (Origin::Flag, Origin::Flag) => {
+            let text = "--data measures an engine here, --url a server: give one of them";
+            Err(Failure::Usage(text.to_owned()))
+        }
+        (_, Origin::Flag) => there(&settings.url, resolved, args).await,
+        (Origin::Flag, _) => here(&settings.data, resolved, args).await,
+        _ => {
+            let made = tempfile::Builder::new().prefix("hopbine-").tempdir();
+            let dir = made.map_err(file_failure("a temporary folder"))?;
+            here(dir.path(), resolved, args).await
+        }
+    }
+}
+
+async fn here(dir: &Path, resolved: &Resolved, args: &Bench) -> Result<(), Failure> {
+    let host = Here::open(dir, &resolved.settings.node).await?;
+    let measured = measure(resolved, args, &host).await;
+    let cleaned = host.clean().await.map_err(failure);
+    let closed = host.local.0.shutdown().await.map_err(Failure::from);
+    measured.and(cleaned).and(closed)
+}
+
+async fn there(url: &str, resolved: &Resolved, args: &Bench) -> Result<(), Failure> {
+    if let Index::Scan = args.index {
+        let text = "a scan cannot be forced over HTTP: leave out --url or --index scan";
         return Err(Failure::Usage(text.to_owned()));
     }
-    let parent = match resolved.origin("data") {
-        Origin::Default => std::env::temp_dir(),
-        _ => resolved.settings.data.clone(),
-    };
-    std::fs::create_dir_all(&parent).map_err(file_failure(&parent.display().to_string()))?;
-    let dir = temporary(&parent)?;
-    let host = Folders {
-        dir: dir.path().to_owned(),
-        config: resolved.settings.node.clone(),
-        made: AtomicU64::new(0),
-    };
+    let transport = Transport::Remote(Box::new(Remote::new(url)?));
+    let http = Arc::new(There { transport, failure: Mutex::default() });
+    let host = RemoteHost::new(http.clone());
+    let measured = measure(resolved, args, &host).await;
+    // What the server said tells more than what the benchmark made of it.
+    let measured = measured.map_err(|error| lock(&http.failure).take().unwrap_or(error));
+    let cleaned = host.clean().await;
+    measured.and(cleaned.map_err(|error| lock(&http.failure).take().unwrap_or(failure(error))))
+}
+
+/// Lines of JSON come as soon as they are known, a table at the end.
+async fn measure(resolved: &Resolved, args: &Bench, host: &dyn Host) -> Result<(), Failure> {
     let output = Output::new(resolved.settings.output);
     let lines_wanted = args.json || !matches!(output.format(), Format::Table);
     let mut written = Ok(());
@@ -179,14 +261,13 @@ pub async fn run(resolved: &Resolved, args: &Bench) -> Result<(), Failure> {
             written = output.lines([line.json()]);
         }
     };
-    let lines = hopbine_bench::run(&args.spec(), &host, &mut emit).await.map_err(failure)?;
+    let spec = args.spec();
+    let lines = tokio::select! {
+        lines = hopbine_bench::run(&spec, host, &mut emit) => lines.map_err(failure)?,
+        _ = tokio::signal::ctrl_c() => return Err(Failure::Interrupted),
+    };
     written?;
     if lines_wanted { Ok(()) } else { output.lines([report::table(&lines, args.exact_seeds)]) }
-}
-
-fn temporary(parent: &Path) -> Result<tempfile::TempDir, Failure> {
-    let made = tempfile::Builder::new().prefix("hopbine-").tempdir_in(parent);
-    made.map_err(file_failure(&parent.display().to_string()))
 }
 
 fn failure(error: BenchError) -> Failure {

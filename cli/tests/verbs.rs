@@ -298,3 +298,76 @@ fn bench_measures_the_gate_workload_and_refuses_what_it_cannot_do() {
     let errors = bad(&run(&["bench", "butler_gate", "--case", "none"]), 2);
     assert!(errors.contains("none"), "{errors}");
 }
+
+/// What the cases of a run say apart from times: results, quality, rows.
+fn findings(lines: &str) -> Vec<Value> {
+    let lines = lines.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    let cases = lines.filter(|line| line["p50_ms"].is_number());
+    cases
+        .map(|line| {
+            let kept = ["case", "params", "hit1_pct", "hitk_pct", "recall", "rows"];
+            let mut kept: Vec<Value> = kept.iter().map(|name| line[*name].clone()).collect();
+            kept.push(line["results_sha256"].clone());
+            Value::from(kept)
+        })
+        .collect()
+}
+
+#[test]
+fn bench_finds_the_same_in_process_in_a_folder_and_at_a_server_and_leaves_nothing() {
+    let (here, there) = (loaded(), tempfile::tempdir().expect("a folder"));
+    let server = Server::start(there.path(), &[]);
+    let workloads: [&[&str]; 2] = [
+        &["butler_gate", "--shards", "2"],
+        &["synthetic", "--entities", "60", "--degree", "4", "--queries", "3"],
+    ];
+    for workload in workloads {
+        let all = [&["bench"], workload, &["--exact-seeds", "--json", "--runs", "1"]].concat();
+        let way = |more: &[&str]| findings(&good(&run(&[all.as_slice(), more].concat())));
+        let plain = way(&[]);
+        assert!(plain.len() > 2, "{workload:?}");
+        assert_eq!(way(&["--url", &server.url]), plain);
+        assert_eq!(way(&["--data", text(here.path())]), plain);
+    }
+    let left = server.json("GET", "/v1/graphs", &Value::Null);
+    assert_eq!(left["graphs"], Value::Array(Vec::new()));
+    let left = good(&run(&["graph", "list", "--data", text(here.path()), "-o", "csv"]));
+    assert_eq!(left.lines().count(), 2, "the graph that was there before: {left}");
+}
+
+#[test]
+fn bench_says_why_a_server_cannot_be_measured() {
+    let errors = bad(&run(&["bench", "butler_gate", "--url", "http://127.0.0.1:1"]), 4);
+    assert!(errors.contains("cannot connect"), "{errors}");
+    let both = ["bench", "butler_gate", "--url", "http://127.0.0.1:1", "--data", "d"];
+    assert!(bad(&run(&both), 2).contains("--data"));
+    let scan = ["bench", "butler_gate", "--url", "http://127.0.0.1:1", "--index", "scan"];
+    assert!(bad(&run(&scan), 2).contains("scan"));
+}
+
+#[test]
+fn an_import_that_waits_for_the_index_leaves_no_flush_or_merge_on_any_shard() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let server = Server::start(dir.path(), &["--set", "node.memtable_bytes_max=65536"]);
+    let create = ["graph", "create", "g", "--dim", "32", "--ids", "u64", "--boundaries", "1000"];
+    good(&run(&[create.as_slice(), &["--url", &server.url]].concat()));
+    let mut chance = common::Chance(5);
+    // Of the last batches, none touches the first shard.
+    let lines: String = (0..3_000)
+        .map(|number| {
+            let vector: Vec<u64> = (0..32).map(|_| chance.below(1_000) + 1).collect();
+            format!(
+                "{{\"entity\":{number},\"relation\":1,\"target\":1,\"embedding\":{vector:?}}}\n"
+            )
+        })
+        .collect();
+    let args = ["import", "jsonl", "-", "-g", "g", "--batch", "200", "--url", &server.url];
+    good(&run_with(&args, &lines));
+    let stats = server.json("GET", "/v1/graphs/g/stats", &Value::Null);
+    assert_eq!(stats["facts"], 3_000);
+    for shard in stats["shards"].as_array().expect("a list") {
+        assert!(!shard["segments"].as_array().expect("a list").is_empty(), "{shard}");
+        assert_eq!(shard["frozen_memtables"], 0, "{shard}");
+        assert_eq!(shard["compaction_due"], false, "{shard}");
+    }
+}
