@@ -57,8 +57,11 @@ pub trait Catalogue: Send + Sync {
     /// One graph as last seen.
     fn graph(&self, name: &str) -> Option<Arc<GraphInfo>>;
     /// Creates a graph. `true`: created; `false`: it was there with the same configuration.
-    fn create(&self, name: String, config: GraphConfig)
-    -> Reply<'_, (Arc<GraphInfo>, bool), Problem>;
+    fn create(
+        &self,
+        name: String,
+        config: GraphConfig,
+    ) -> Reply<'_, (Arc<GraphInfo>, bool), Problem>;
     /// Changes a graph that is at `version`; `precondition_failed` at another.
     fn patch(
         &self,

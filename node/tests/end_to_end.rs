@@ -189,7 +189,7 @@ async fn a_dropped_graph_leaves_no_folder_and_no_answer() {
 async fn whatever_the_moment_of_a_power_loss_acknowledged_writes_are_there() {
     let dir = Path::new("/data");
     for (number, tear) in [Tear::Lost, Tear::HalfOfFirst, Tear::Kept].into_iter().enumerate() {
-        for point in (0..120).step_by(3) {
+        for point in (0..120).step_by(4) {
             let disk = SimDisk::new();
             disk.fail_from(point + number as u64);
             let acknowledged = write_until_failure(&disk, dir).await;

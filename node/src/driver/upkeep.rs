@@ -18,6 +18,8 @@ const TICK: Duration = Duration::from_secs(1);
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
 /// How long the drop of a graph waits for work on its shards.
 const FORGET_PATIENCE: Duration = Duration::from_secs(2);
+/// How often the drop of a graph looks whether that work has ended.
+const FORGET_LOOK: Duration = Duration::from_millis(20);
 /// Pause of the scrub after about every mebibyte.
 const SCRUB_PAUSE: Duration = Duration::from_millis(20);
 
@@ -28,8 +30,13 @@ pub(crate) struct Upkeep {
     /// Grows with every finished piece of work.
     progress: watch::Sender<u64>,
     disk_full: AtomicBool,
+    /// Whether a piece of work failed since a stop last looked.
+    troubled: AtomicBool,
     failure: Mutex<Option<String>>,
     running: AtomicU64,
+    /// Set first: what is frozen is still flushed, but no compaction or scrub begins.
+    closing: AtomicBool,
+    /// Set last: the threads end.
     stopping: AtomicBool,
 }
 
@@ -53,8 +60,10 @@ impl Default for Upkeep {
             woken: Condvar::new(),
             progress: watch::Sender::new(0),
             disk_full: AtomicBool::new(false),
+            troubled: AtomicBool::new(false),
             failure: Mutex::default(),
             running: AtomicU64::new(0),
+            closing: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
         }
     }
@@ -120,33 +129,29 @@ impl Upkeep {
     /// Resolves once nothing of `shard` waits for a flush or a compaction.
     pub async fn settled(&self, shard: &Shard) {
         let mut progress = self.progress.subscribe();
-        while (shard.frozen_memtables() > 0 || shard.compaction_due()) && self.failure().is_none() {
+        let busy = || shard.frozen_memtables() > 0 || shard.compaction_due();
+        while busy() && self.failure().is_none() {
             self.wake();
-            if progress.changed().await.is_err() {
-                return;
-            }
+            self.progressed(&mut progress, TICK).await;
         }
     }
 
     /// Flushes what is frozen and ends the threads. Returns whether both have ended.
     pub async fn stop(&self, node: &Node) -> bool {
+        self.closing.store(true, Ordering::SeqCst);
         let mut progress = self.progress.subscribe();
-        while node.all_hosted().iter().any(|hosted| hosted.shard.frozen_memtables() > 0)
-            && !self.disk_full()
-            && self.failure().is_none()
-        {
+        let frozen = || node.all_hosted().iter().any(|hosted| hosted.shard.frozen_memtables() > 0);
+        self.troubled.store(false, Ordering::SeqCst);
+        // What cannot be flushed now is in the log, for the next start.
+        while frozen() && node.failure().is_none() && !self.troubled.load(Ordering::SeqCst) {
             self.wake();
-            if progress.changed().await.is_err() {
-                break;
-            }
+            self.progressed(&mut progress, TICK).await;
         }
         self.stopping.store(true, Ordering::SeqCst);
         let ended = async {
             while self.running.load(Ordering::SeqCst) > 0 {
                 self.wake();
-                if progress.changed().await.is_err() {
-                    break;
-                }
+                self.progressed(&mut progress, TICK).await;
             }
         };
         // A long compaction is left to the end of the process: the next start removes its file.
@@ -160,13 +165,16 @@ impl Upkeep {
         let idle = async {
             // Each thread holds the shard only while it works on it.
             while Arc::strong_count(shard) > 1 {
-                self.wake();
-                if progress.changed().await.is_err() {
-                    return;
-                }
+                self.progressed(&mut progress, FORGET_LOOK).await;
             }
         };
         let _ = tokio::time::timeout(FORGET_PATIENCE, idle).await;
+    }
+
+    /// Waits for the next finished piece of work, at most for `patience`.
+    async fn progressed(&self, progress: &mut watch::Receiver<u64>, patience: Duration) {
+        // The sender is part of `self`, so the channel cannot be closed.
+        let _ = tokio::time::timeout(patience, progress.changed()).await;
     }
 
     fn advance(&self) {
@@ -192,7 +200,6 @@ impl Upkeep {
                     }
                 }
             }
-            self.advance();
         }
     }
 
@@ -242,11 +249,10 @@ impl Upkeep {
     fn compact_all(&self, node: &Node) {
         for hosted in node.all_hosted() {
             // A full disk refuses nothing here: what is there stays as it is.
-            while self.step(&hosted, &mut false, |shard| shard.compact_once()) {
+            while !self.closing.load(Ordering::SeqCst)
+                && self.step(&hosted, &mut false, |shard| shard.compact_once())
+            {
                 self.advance();
-                if self.stopping.load(Ordering::SeqCst) {
-                    return;
-                }
             }
         }
     }
@@ -262,7 +268,12 @@ impl Upkeep {
         if hosted.damaged.get().is_some() {
             return false;
         }
-        match work(&hosted.shard) {
+        let result = work(&hosted.shard);
+        if result.is_err() {
+            self.troubled.store(true, Ordering::SeqCst);
+            self.advance();
+        }
+        match result {
             Ok(done) => done,
             Err(StoreError::Stopped) => false,
             Err(StoreError::DiskFull(_)) => {
@@ -300,10 +311,15 @@ impl Upkeep {
     fn scrub_next(&self, node: &Node, last: Option<ShardId>) -> Option<ShardId> {
         let pause = node.config.scrub_pause_ms;
         let now = node.parts.clock.monotonic().as_millis() as u64;
-        if pause == 0 || now < node.scrub_due.load(Ordering::Relaxed) {
+        let due = node.scrub_due.load(Ordering::Relaxed);
+        if pause == 0 || now < due || self.closing.load(Ordering::SeqCst) {
             return last;
         }
         node.scrub_due.store(now + pause, Ordering::Relaxed);
+        if due == 0 {
+            // The first pass waits its turn too: a start has better things to read.
+            return last;
+        }
         let all = node.all_hosted();
         let number = |hosted: &Arc<Hosted>| hosted.shard.config().shard;
         let next = all.iter().find(|hosted| last.is_none_or(|last| number(hosted) > last));
@@ -314,7 +330,7 @@ impl Upkeep {
                 let signal = self.signal.lock().unwrap_or_else(PoisonError::into_inner);
                 let woken = self.woken.wait_timeout(signal, SCRUB_PAUSE);
                 let compact = woken.unwrap_or_else(PoisonError::into_inner).0.compact;
-                !compact && !self.stopping.load(Ordering::SeqCst)
+                !compact && !self.closing.load(Ordering::SeqCst)
             });
             scrub.map(|()| false)
         });
