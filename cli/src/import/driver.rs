@@ -4,6 +4,7 @@ use super::batches::{BadLine, Batch, Batches, Change};
 use super::embed;
 use super::place;
 use super::settling::Settling;
+use super::whole::Whole;
 use crate::failure::{Failure, Refusal, file_failure};
 use crate::graph::{self, Options};
 use crate::output::unreadable;
@@ -85,7 +86,7 @@ struct Loader<'a> {
     batches: BTreeMap<u64, Arc<Batch>>,
     counts: Counts,
     /// Every line up to here is loaded.
-    whole_to_line: u64,
+    whole: Whole,
     progress: Progress,
     size: Option<u64>,
 }
@@ -106,7 +107,7 @@ pub async fn run(session: &Session, verb: &Import) -> Result<(), Failure> {
         flying: JoinSet::new(),
         batches: BTreeMap::new(),
         counts: Counts::default(),
-        whole_to_line: 0,
+        whole: Whole::default(),
         progress: Progress::start(),
         size,
     };
@@ -239,14 +240,13 @@ impl Loader<'_> {
             Some(Ok(landed)) => landed,
             Some(Err(error)) => return Err(Failure::Failed(format!("a batch was lost: {error}"))),
         };
-        let oldest = self.batches.first_key_value().is_some_and(|(first, _)| *first == number);
         match result {
             Ok(counts) => {
                 let batch = self.batches.remove(&number);
                 self.counts.upserted += counts.upserted;
                 self.counts.replaced += counts.replaced;
-                if let (true, Some(batch)) = (oldest, &batch) {
-                    self.whole_to_line = batch.lines.last().map_or(0, |(line, _)| *line);
+                if let Some((line, _)) = batch.as_ref().and_then(|batch| batch.lines.last()) {
+                    self.whole.landed(number, *line);
                 }
                 self.show(batch.map_or(0, |batch| batch.read));
                 Ok(())
@@ -330,7 +330,7 @@ impl Loader<'_> {
         let seconds = self.progress.elapsed().as_secs_f64();
         let facts = self.counts.upserted;
         if let Some(fault) = fault {
-            let whole = match self.whole_to_line {
+            let whole = match self.whole.to_line {
                 0 => String::new(),
                 line => format!(", all of lines 1 to {}", grouped(line)),
             };

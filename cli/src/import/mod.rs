@@ -4,6 +4,7 @@
 //! - `place.rs` where in a line a fault lies
 //! - `embed.rs` the vector of a line's own words
 //! - `settling.rs` when a graph counts as indexed
+//! - `whole.rs` up to which line everything is loaded
 //! - `driver.rs` sends several batches at once, repeats safely, says what was loaded
 
 mod batches;
@@ -11,5 +12,6 @@ mod driver;
 pub mod embed;
 mod place;
 mod settling;
+mod whole;
 
 pub use driver::{Import, run};
