@@ -240,6 +240,23 @@ fn a_missing_or_shortened_segment_is_refused_by_name() {
 }
 
 #[test]
+fn a_segment_in_the_place_of_another_is_refused_by_opening_and_by_the_check() {
+    let (disk, _) = long_log();
+    let files = disk.files();
+    for from in &files {
+        let bytes = disk.read(from).expect("read");
+        for to in files.iter().filter(|to| *to != from && bytes.starts_with(b"HopRLog1")) {
+            let swapped = disk.fork();
+            swapped.tamper(to, |other| other.clone_from(&bytes));
+            let checked = check_log(Arc::new(swapped.fork()), Path::new(DIR));
+            assert!(matches!(checked, Err(LogError::Damaged { .. })), "{from:?} as {to:?}");
+            let refused = read_all(&swapped);
+            assert!(matches!(refused, Err(LogError::Damaged { .. })), "{from:?} as {to:?}");
+        }
+    }
+}
+
+#[test]
 fn a_segment_without_its_footer_is_read_record_by_record() {
     let (disk, _) = long_log();
     let good = read_all(&disk.fork()).expect("readable");

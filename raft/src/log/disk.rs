@@ -6,7 +6,8 @@
 
 use super::record::{self, Spot};
 use super::segment::{
-    self, Footer, HEADER_BYTES, Listing, Stop, TRAILER_BYTES, has_header, was_used,
+    self, Footer, HEADER_BYTES, Listing, Stop, TRAILER_BYTES, has_header, header_of_another,
+    was_used,
 };
 use crate::error::LogError;
 use hopbine_proto::disk::{Disk, DiskFile};
@@ -189,8 +190,8 @@ impl LogDir {
         }
         let bytes = self.read_whole(number)?;
         if !has_header(&bytes, number) {
-            // Torn while it was made, unless it has been written to.
-            if was_used(&bytes, number) {
+            // Torn while it was made, unless it has been written to or belongs elsewhere.
+            if was_used(&bytes, number) || header_of_another(&bytes, number).is_some() {
                 return Err(self.damaged(number, 0, "the header is wrong"));
             }
             recovered.empty.push(number);

@@ -68,6 +68,13 @@ pub fn has_header(bytes: &[u8], number: u64) -> bool {
     bytes.starts_with(&header(number))
 }
 
+/// The number of another segment than `number` whose header `bytes` start with. A torn header is
+/// nobody's, so this is a file in a wrong place.
+pub fn header_of_another(bytes: &[u8], number: u64) -> Option<u64> {
+    let named = u64::from_le_bytes(*bytes.get(8..16)?.as_array()?);
+    (named != number && has_header(bytes, named)).then_some(named)
+}
+
 /// Walks over the records of segment `number`, whose bytes are given whole.
 pub fn scan(bytes: &[u8], number: u64) -> (Listing, Stop) {
     let (mut records, mut offset) = (Vec::new(), HEADER_BYTES);
@@ -250,6 +257,8 @@ mod tests {
     fn a_footer_tells_what_a_walk_over_the_records_tells() {
         let (bytes, listing) = small_segment(5);
         assert!(has_header(&bytes, 5) && !has_header(&bytes, 6));
+        assert_eq!((header_of_another(&bytes, 5), header_of_another(&bytes, 6)), (None, Some(5)));
+        assert_eq!((header_of_another(&bytes[..63], 6), header_of_another(&[], 6)), (None, None));
         assert_eq!(read_sealed(&bytes), Some(listing.clone()));
         let cut = &bytes[..listing.end as usize];
         assert_eq!(scan(cut, 5), (listing.clone(), Stop::Clean));
