@@ -242,7 +242,10 @@ impl<'a> Build<'a> {
     /// Links `node` to the best of the beam, and those back to it.
     fn link(&mut self, layer: usize, node: u32) {
         let candidates = std::mem::take(&mut self.scratch.pool);
-        self.choose(&candidates, self.input.config.m as usize);
+        // As many links forward as the layer holds: with half of them a walk over nearly
+        // orthogonal vectors misses its way more often than the saved distances are worth.
+        let count = self.layers[layer].capacity;
+        self.choose(&candidates, count);
         self.scratch.pool = candidates;
         let place = self.layers[layer].place(node);
         self.layers[layer].set(place, &self.chosen);
