@@ -21,6 +21,7 @@ use hopbine_shard_store::{Pressure, StoreError, View};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tracing::error;
 
 /// Rows that a hop or fetch is assumed to read per entity or key before it is looked at.
@@ -298,6 +299,12 @@ impl Node {
         let Ok(Ok(place)) = place else {
             return Err(read_error(&hosted, StoreError::Stopped));
         };
+        if hosted.alone && Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread {
+            // Nothing of this request could run beside it, so its thread becomes the worker: that
+            // spares two wake-ups, a tenth of a millisecond where cores fall asleep.
+            let result = tokio::task::block_in_place(|| work(&|| clock.monotonic() >= deadline));
+            return result.map_err(|error| read_error(&hosted, error));
+        }
         let dropped = DropFlag::default();
         let flag = dropped.0.clone();
         let result = tokio::task::spawn_blocking(move || {

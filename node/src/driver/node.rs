@@ -78,6 +78,8 @@ pub struct Node {
 /// One shard that this node serves.
 pub(crate) struct Hosted {
     pub graph: GraphId,
+    /// Whether it is the only shard of its graph.
+    pub alone: bool,
     pub epoch: Epoch,
     pub shard: Arc<Shard>,
     pub replica: Arc<Replica>,
@@ -274,6 +276,7 @@ impl Node {
         let group = start_group(&self.groups, clock, number, replica_id, replica.clone()).await?;
         let hosted = Arc::new(Hosted {
             graph: graph.id,
+            alone: graph.shards.len() == 1,
             epoch: descriptor.epoch,
             shard,
             replica,

@@ -127,6 +127,9 @@ fn reduce(low: __m512d, high: __m512d) -> f64 {
     _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)))
 }
 
+/// Rows that each stream of a scan fetches ahead.
+const PREFETCH_ROWS: usize = 4;
+
 /// # Safety
 /// Needs AVX-512 F and VNNI; `codes` holds `out.len()` rows as long as `query`.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
@@ -134,22 +137,30 @@ unsafe fn code_dots_avx512(query: &SignedCodes, codes: &[u8], out: &mut [i32]) {
     // What the codes' offset of 128 adds to every sum.
     let offset = 128 * query.sum();
     let (query, stride, base) = (query.codes(), query.stride(), codes.as_ptr());
-    let rows = out.len();
-    let mut row = 0;
-    while row + 4 <= rows {
-        let ahead = base.wrapping_add((row + 16) * stride);
-        for line in (0..4 * stride).step_by(64) {
-            _mm_prefetch::<_MM_HINT_T0>(ahead.wrapping_add(line).cast());
+    // Four streams through the rows instead of one: the processor fetches ahead within a page of
+    // memory only, and a page holds but ten rows of 384. Twice as fast from the third-level cache.
+    let quarter = out.len() / 4;
+    let step = quarter * stride;
+    for row in 0..quarter {
+        let start = base.wrapping_add(row * stride);
+        let places = [0, 1, 2, 3].map(|stream| start.wrapping_add(stream * step));
+        for place in places {
+            let ahead = place.wrapping_add(PREFETCH_ROWS * stride);
+            for line in (0..stride).step_by(64) {
+                _mm_prefetch::<_MM_HINT_T0>(ahead.wrapping_add(line).cast());
+            }
         }
-        // SAFETY: rows `row..row + 4` lie inside `codes`, `out[row..row + 4]` inside `out`.
+        let mut dots = [0; 4];
+        // SAFETY: row `row` of each quarter lies inside `codes`, which holds `out.len()` rows.
         unsafe {
-            let start = base.add(row * stride);
-            let places = [start, start.add(stride), start.add(2 * stride), start.add(3 * stride)];
             let sums = _mm_sub_epi32(dot4(query, places), _mm_set1_epi32(offset));
-            _mm_storeu_si128(out.as_mut_ptr().add(row).cast(), sums);
+            _mm_storeu_si128(dots.as_mut_ptr().cast(), sums);
         }
-        row += 4;
+        for (stream, dot) in dots.into_iter().enumerate() {
+            out[stream * quarter + row] = dot;
+        }
     }
+    let (rows, mut row) = (out.len(), 4 * quarter);
     while row < rows {
         // SAFETY: `row` is a whole row of `codes`.
         out[row] = unsafe { dot1(query, base.add(row * stride)) } - offset;
