@@ -6,6 +6,8 @@ mod support;
 use hopbine_proto::GroupId;
 use hopbine_proto::disk::Disk;
 use hopbine_proto::sim_disk::{SimDisk, Tear};
+use hopbine_raft::log::record::{self, Head, Kind, Spot};
+use hopbine_raft::log::segment::{self, HEADER_BYTES};
 use hopbine_raft::log::{GroupLog, SharedLog};
 use hopbine_raft::{LogError, LogPosition, check_log};
 use proptest::prelude::*;
@@ -254,6 +256,34 @@ fn a_segment_in_the_place_of_another_is_refused_by_opening_and_by_the_check() {
             assert!(matches!(refused, Err(LogError::Damaged { .. })), "{from:?} as {to:?}");
         }
     }
+}
+
+#[test]
+fn numbers_that_no_log_reaches_are_damage_and_no_overflow() {
+    let kinds = (1..=9).filter_map(Kind::from_byte);
+    for kind in kinds {
+        for (term, index) in [(u64::MAX, 1), (1, u64::MAX), (u64::MAX, u64::MAX)] {
+            let disk = SimDisk::new();
+            disk.create_dir(Path::new(DIR)).expect("made");
+            let mut bytes = segment::header(1).to_vec();
+            let batch = Head { kind: Kind::Batch, group: GroupId(0), term: 1, index: HEADER_BYTES };
+            let told = Head { kind, group: GroupId(1), term, index };
+            for head in [batch, told] {
+                let spot = Spot { segment: 1, offset: bytes.len() as u64 };
+                record::encode(spot, &head, b"", &mut bytes);
+            }
+            let file = disk.create(&Path::new(DIR).join(format!("{:020}.log", 1))).expect("made");
+            file.write_at(0, &bytes).expect("written");
+            let found = check_log(Arc::new(disk.clone()), Path::new(DIR));
+            let candidate = matches!(kind, Kind::Vote | Kind::VoteCommitted) && term == 1;
+            assert_eq!(found.is_ok(), candidate, "{told:?}: {found:?}");
+            assert_eq!(read_all(&disk).is_ok(), candidate, "{told:?}");
+        }
+    }
+    let disk = SimDisk::new();
+    disk.create_dir(Path::new(DIR)).expect("made");
+    disk.create(&Path::new(DIR).join(format!("{}.log", u64::MAX))).expect("made");
+    assert!(matches!(read_all(&disk), Err(LogError::Damaged { .. })));
 }
 
 #[test]

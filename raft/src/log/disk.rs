@@ -4,7 +4,7 @@
 //! At most the last ones are empty (made ahead); the last one with records may end in a torn write,
 //! which is cut. Anything else that is not as it was written is `Damaged`.
 
-use super::record::{self, Spot};
+use super::record::{self, NUMBER_MAX, Spot};
 use super::segment::{
     self, Footer, HEADER_BYTES, Listing, Stop, TRAILER_BYTES, has_header, header_of_another,
     was_used,
@@ -85,7 +85,12 @@ impl LogDir {
         let numbers = names.iter().filter_map(|name| name.strip_suffix(".log")?.parse().ok());
         let mut numbers: Vec<u64> = numbers.collect();
         numbers.sort_unstable();
-        Ok(numbers)
+        match numbers.last() {
+            Some(last) if *last >= NUMBER_MAX => {
+                Err(self.damaged(*last, 0, "a number that no log reaches"))
+            }
+            _ => Ok(numbers),
+        }
     }
 
     /// Makes an empty segment with `len` bytes of space reserved. Durable when it returns. With

@@ -89,6 +89,18 @@ pub struct Head {
     pub index: u64,
 }
 
+/// Batches, terms, entries and segments are numbered below this. At a million a second that lasts
+/// 292,000 years, so a larger number was not written by us; adding to smaller ones cannot overflow.
+pub const NUMBER_MAX: u64 = 1 << 63;
+
+impl Head {
+    /// Whether a log can have come to its numbers. A vote's are its candidate's, any number.
+    pub fn is_possible(&self) -> bool {
+        let is_vote = matches!(self.kind, Kind::Vote | Kind::VoteCommitted);
+        self.term < NUMBER_MAX && (is_vote || self.index < NUMBER_MAX)
+    }
+}
+
 /// A place in the log: what the crc of a record is bound to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Spot {

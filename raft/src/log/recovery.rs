@@ -15,7 +15,17 @@ pub fn groups_of(
 ) -> Result<BTreeMap<GroupId, GroupIndex>, LogError> {
     let mut groups: BTreeMap<GroupId, GroupIndex> = BTreeMap::new();
     for segment in segments {
-        for listed in segment.listing.records.iter().filter(|r| r.head.kind != Kind::Batch) {
+        for listed in &segment.listing.records {
+            if !listed.head.is_possible() {
+                return Err(LogError::Damaged {
+                    file: log.path(segment.number),
+                    offset: listed.offset,
+                    what: "a number that no log reaches",
+                });
+            }
+            if listed.head.kind == Kind::Batch {
+                continue;
+            }
             let group = groups.entry(listed.head.group).or_default();
             group.replay(segment.number, listed);
         }
