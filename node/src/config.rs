@@ -9,6 +9,11 @@ use serde::{Deserialize, Serialize};
 pub struct NodeConfig {
     /// Bytes of one shard's memtable before it is frozen and flushed: 64 KiB to 4 GiB.
     pub memtable_bytes_max: usize,
+    /// Bytes of memory that a merge of segments may take; a shard that outgrows it keeps several
+    /// segments. 64 KiB to 1 TiB.
+    pub merge_memory_max: u64,
+    /// Bytes a second that merges may write, so that they leave the disk to others; 0: no bound.
+    pub merge_bytes_per_s_max: u64,
     /// Bytes of one file of the raft log: 64 KiB to 1 GiB.
     pub log_segment_bytes: u64,
     /// Facts that a read handles on the calling thread; larger reads move to a worker thread.
@@ -24,6 +29,8 @@ impl Default for NodeConfig {
     fn default() -> Self {
         Self {
             memtable_bytes_max: limits::MEMTABLE_BYTES_DEFAULT,
+            merge_memory_max: limits::MERGE_MEMORY_DEFAULT,
+            merge_bytes_per_s_max: 0,
             log_segment_bytes: 64 << 20,
             inline_rows_max: 16_384,
             worker_reads_max: 64,
@@ -38,6 +45,9 @@ impl NodeConfig {
         let mut faults = Vec::new();
         if !(64 << 10..=4 << 30).contains(&self.memtable_bytes_max) {
             faults.push("memtable_bytes_max must be 64 KiB to 4 GiB".to_owned());
+        }
+        if !(64 << 10..=1 << 40).contains(&self.merge_memory_max) {
+            faults.push("merge_memory_max must be 64 KiB to 1 TiB".to_owned());
         }
         if !(64 << 10..=1 << 30).contains(&self.log_segment_bytes) {
             faults.push("log_segment_bytes must be 64 KiB to 1 GiB".to_owned());

@@ -127,7 +127,7 @@ async fn a_restarted_node_has_its_graphs_its_facts_and_its_answers() {
     assert_eq!(seeds[0].key, FactKey::new(500, 1, 4));
     let arrival = Arrival { start: EntityId(500), prefix: 0.0, tie: 0 };
     let hop = HopRequest {
-        frontier: vec![FrontierEntity { entity: EntityId(500), arrivals: vec![arrival] }],
+        frontier: vec![FrontierEntity { entity: EntityId(500), arrivals: vec![arrival].into() }],
         relations: Relations::Any,
         query: Some(query),
         weight: 1.0,

@@ -61,6 +61,8 @@ pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(2);
 pub const MAX_STALENESS_DEFAULT: Duration = Duration::from_secs(5);
 /// Memtable bytes after which it is frozen and flushed.
 pub const MEMTABLE_BYTES_DEFAULT: usize = 64 * 1024 * 1024;
+/// Memory of one merge of segments: 1.2 million rows at 384 components and 24 links.
+pub const MERGE_MEMORY_DEFAULT: u64 = 1 << 30;
 /// Frozen memtables waiting for their flush; beyond it writers get `overloaded`.
 pub const FROZEN_MEMTABLES_MAX: usize = 2;
 /// A fact block of a segment, so that "blocks read" means something.

@@ -19,6 +19,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, TryLockError};
 
+/// Bytes that a merge writes between two pauses.
+const PACE_BYTES: u64 = 1 << 20;
 /// A row that did not go into the new segment.
 const DROPPED: u32 = u32::MAX;
 
@@ -115,6 +117,12 @@ impl Shard {
     /// Merges one group of neighbouring segments, or rewrites one with many dead rows. Returns
     /// whether there was one (and no other thread at it). Errors as for `flush_oldest`.
     pub fn compact_once(&self) -> Result<bool, StoreError> {
+        self.compact_paced(&mut |_| {})
+    }
+
+    /// The same, calling `pace` now and then with the bytes written since the last call: it returns
+    /// when more may be written.
+    pub fn compact_paced(&self, pace: &mut dyn FnMut(u64)) -> Result<bool, StoreError> {
         let _compacting = match self.compacting.try_lock() {
             Ok(guard) => guard,
             Err(TryLockError::WouldBlock) => return Ok(false),
@@ -125,7 +133,7 @@ impl Shard {
             let durable = lock(&self.durable);
             let candidates: Vec<Candidate> =
                 durable.manifest.segments.iter().map(|meta| candidate(&durable, meta)).collect();
-            let Some(window) = choose(&candidates) else {
+            let Some(window) = choose(&candidates, self.merge_rows_max()) else {
                 return Ok(false);
             };
             let chosen = &durable.manifest.segments[window];
@@ -134,12 +142,17 @@ impl Shard {
                 ids.iter().map(|id| durable.dead.get(id).cloned().unwrap_or_default()).collect();
             (ids, dead)
         };
-        self.stop_on_sync_failure(self.compact(&ids, &dead))?;
+        self.stop_on_sync_failure(self.compact(&ids, &dead, pace))?;
         Ok(true)
     }
 
     /// Merges the segments `ids`, neighbours and newest first, leaving out the rows `dropped`.
-    fn compact(&self, ids: &[SegmentId], dropped: &[DeadRows]) -> Result<(), StoreError> {
+    fn compact(
+        &self,
+        ids: &[SegmentId],
+        dropped: &[DeadRows],
+        pace: &mut dyn FnMut(u64),
+    ) -> Result<(), StoreError> {
         let state = self.state();
         let first = state.place_of_segment(ids[0]).expect("a durable segment is in the state");
         let inputs = &state.runs[first..first + ids.len()];
@@ -147,7 +160,7 @@ impl Shard {
         let segments: Vec<&Arc<SegmentFile>> = inputs.iter().filter_map(Run::segment).collect();
         let mut moved: Vec<Vec<u32>> =
             segments.iter().map(|file| vec![DROPPED; file.segment.rows() as usize]).collect();
-        let mut next_row = 0;
+        let (mut next_row, mut unpaced) = (0, 0);
         let written = self.write_segment(|writer| {
             merge_segments(&segments, dropped, |input, row, key| {
                 let run = &inputs[input];
@@ -156,14 +169,21 @@ impl Shard {
                     return Ok(());
                 }
                 let (payload, names) = (run.payload(row)?, run.names(row)?);
+                let vector = run.vector(row)?;
                 writer.push(&SegmentRow {
                     key,
                     version: run.version(row)?,
                     tombstone,
-                    embedding: run.vector(row)?.map(|vector| vector.values),
+                    embedding: vector.map(|vector| vector.values),
                     payload: payload.as_deref(),
                     names: names.as_ref(),
                 })?;
+                // Codes and links are written at the end, about a third of the vectors' bytes.
+                let of_row = vector.map_or(0, |vector| vector.values.len() * 6);
+                unpaced += (of_row + payload.map_or(0, |text| text.len()) + 32) as u64;
+                if unpaced >= PACE_BYTES {
+                    pace(std::mem::take(&mut unpaced));
+                }
                 moved[input][row as usize] = next_row;
                 next_row += 1;
                 Ok(())

@@ -15,7 +15,7 @@ impl Shard {
         let durable = lock(&self.durable);
         let segments = durable.manifest.segments.iter();
         let candidates: Vec<_> = segments.map(|meta| candidate(&durable, meta)).collect();
-        choose(&candidates).is_some()
+        choose(&candidates, self.merge_rows_max()).is_some()
     }
 
     /// Rows of all runs, dead ones included: what a full scan would pass over.

@@ -6,6 +6,7 @@
 //! of the last two is held while a file is read or written, except for point look-ups of a write.
 
 use crate::apply::{self, Applied};
+use crate::compaction::rows_within;
 use crate::dead::DeadRows;
 use crate::error::StoreError;
 use crate::graph::Scratch;
@@ -17,7 +18,7 @@ use crate::view::View;
 use hopbine_proto::call::WriteOp;
 use hopbine_proto::disk::Disk;
 use hopbine_proto::graph::{GraphConfig, IdKind, IndexConfig};
-use hopbine_proto::limits::{FROZEN_MEMTABLES_MAX, MEMTABLE_BYTES_DEFAULT};
+use hopbine_proto::limits::{FROZEN_MEMTABLES_MAX, MEMTABLE_BYTES_DEFAULT, MERGE_MEMORY_DEFAULT};
 use hopbine_proto::{EntityRange, Epoch, LogIndex, Metric, SegmentId, ShardId};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
@@ -46,6 +47,8 @@ pub struct ShardConfig {
     pub index: IndexConfig,
     /// Memtable bytes after which it should be frozen.
     pub memtable_bytes_max: usize,
+    /// Memory that a merge of segments may take; at least 16,384 rows are merged whatever it is.
+    pub merge_memory_max: u64,
 }
 
 impl ShardConfig {
@@ -61,6 +64,7 @@ impl ShardConfig {
             ids: graph.ids,
             index: graph.index.clone(),
             memtable_bytes_max: MEMTABLE_BYTES_DEFAULT,
+            merge_memory_max: MERGE_MEMORY_DEFAULT,
         }
     }
 }
@@ -187,6 +191,12 @@ impl Shard {
             compacting: Mutex::default(),
             stopped: AtomicBool::new(false),
         }
+    }
+
+    /// Live rows of a merged segment at most.
+    pub(crate) fn merge_rows_max(&self) -> u64 {
+        let config = self.config();
+        rows_within(config.merge_memory_max, config.dim, config.index.m)
     }
 
     /// What the shard is configured to be.

@@ -29,6 +29,7 @@ fn config() -> ShardConfig {
         ids: IdKind::U64,
         index: IndexConfig { m: 4, ef_construction: 16, ..IndexConfig::default() },
         memtable_bytes_max: 32 * 1024,
+        merge_memory_max: 1 << 20,
     }
 }
 
@@ -88,7 +89,7 @@ fn check(view: &View) {
     assert_eq!(seeds, sorted, "seeds at {index}");
     let frontier = (0..ENTITIES).map(|entity| FrontierEntity {
         entity: EntityId(entity),
-        arrivals: vec![Arrival { start: EntityId(99), prefix: 0.0, tie: 0 }],
+        arrivals: vec![Arrival { start: EntityId(99), prefix: 0.0, tie: 0 }].into(),
     });
     let request = HopRequest {
         frontier: frontier.collect(),

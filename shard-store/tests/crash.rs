@@ -28,6 +28,7 @@ fn config() -> ShardConfig {
         ids: IdKind::U64,
         index: IndexConfig::default(),
         memtable_bytes_max: 4 * 1024,
+        merge_memory_max: 1 << 20,
     }
 }
 

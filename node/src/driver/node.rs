@@ -258,6 +258,7 @@ impl Node {
         let id = descriptor.id;
         let config = ShardConfig {
             memtable_bytes_max: self.config.memtable_bytes_max,
+            merge_memory_max: self.config.merge_memory_max,
             ..ShardConfig::of_graph(id, descriptor.range, descriptor.epoch, &graph.config)
         };
         let dir = self.dir.join("shards").join(id.to_string());

@@ -250,10 +250,30 @@ impl Upkeep {
         for hosted in node.all_hosted() {
             // A full disk refuses nothing here: what is there stays as it is.
             while !self.closing.load(Ordering::SeqCst)
-                && self.step(&hosted, &mut false, |shard| shard.compact_once())
+                && self.step(&hosted, &mut false, |shard| {
+                    shard.compact_paced(&mut |bytes| self.pace(node, bytes))
+                })
             {
                 self.advance();
             }
+        }
+    }
+
+    /// Waits as long as writing so many bytes may take; not while the process stops.
+    fn pace(&self, node: &Node, bytes: u64) {
+        let rate = node.config.merge_bytes_per_s_max;
+        if rate == 0 {
+            return;
+        }
+        let clock = &node.parts.clock;
+        let until = clock.monotonic() + Duration::from_secs_f64(bytes as f64 / rate as f64);
+        while !self.closing.load(Ordering::SeqCst) {
+            let left = until.saturating_sub(clock.monotonic());
+            if left.is_zero() {
+                return;
+            }
+            let signal = self.signal.lock().unwrap_or_else(PoisonError::into_inner);
+            let _ = self.woken.wait_timeout(signal, left.min(TICK));
         }
     }
 
