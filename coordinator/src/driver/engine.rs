@@ -250,6 +250,10 @@ impl Engine {
                 Err(Failure::Moved) => continue,
                 Err(Failure::Problem(problem)) => return Err(problem),
                 Ok((answer, mut timings)) => {
+                    for (id, names) in &answer.name_collisions {
+                        let (one, other) = (&names.entity, &names.target);
+                        tracing::error!(graph, %id, %one, %other, "name collision on a path");
+                    }
                     timings.plan_ms = milliseconds(planned - started);
                     timings.total_ms = milliseconds(self.now() - started);
                     return Ok(Found { call, answer, timings });

@@ -7,7 +7,7 @@ use hopbine_proto::call::{FetchRequest, Row, Seed, Step, With};
 use hopbine_proto::graph::{GraphInfo, IdKind};
 use hopbine_proto::shard_map::owner;
 use hopbine_proto::status::{Code, Problem};
-use hopbine_proto::{FactKey, Names, RelationId, ShardId};
+use hopbine_proto::{EntityId, FactKey, Names, RelationId, ShardId};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -111,6 +111,21 @@ pub fn results(
     hits.iter().filter_map(|hit| writer.result(hit)).collect()
 }
 
+/// Entities at which a path goes on under another name than it came by: two names of one id.
+/// Each with both names, once.
+pub fn name_collisions(hits: &[Hit], shown: &Shown) -> Vec<(EntityId, Names)> {
+    let names = |step: &Step| shown.rows.get(&step.key)?.fact.names.as_ref();
+    let mut found: BTreeMap<EntityId, Names> = BTreeMap::new();
+    for pair in hits.iter().flat_map(|hit| hit.path.windows(2)) {
+        let Some((before, after)) = names(&pair[0]).zip(names(&pair[1])) else { continue };
+        if pair[0].key.target == pair[1].key.entity && before.target != after.entity {
+            let both = Names { entity: before.target.clone(), target: after.entity.clone() };
+            found.entry(pair[1].key.entity).or_insert(both);
+        }
+    }
+    found.into_iter().collect()
+}
+
 /// Turns ids into what users write.
 pub struct Namer {
     named: bool,
@@ -203,5 +218,33 @@ impl<'a> Writer<'a> {
             None if self.namer.named || with.payload || with.vector || with.version => None,
             None => Some(nothing_fetched),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hopbine_proto::{Fact, LogIndex};
+
+    fn row(key: FactKey, entity: &str, target: &str) -> (FactKey, Row) {
+        let names = Some(Names { entity: entity.into(), target: target.into() });
+        let fact = Fact { key, names, embedding: None, payload: None };
+        (key, Row { fact, version: LogIndex(1), distance: None })
+    }
+
+    #[test]
+    fn an_entity_left_under_another_name_than_it_was_reached_by_is_told_once() {
+        let (first, second) = (FactKey::new(1, 1, 2), FactKey::new(2, 1, 3));
+        let step = |key| Step { key, distance: None, prefix: 0.0, start: EntityId(1), tie: 0 };
+        let hit = Hit { key: second, score: None, path: vec![step(first), step(second)] };
+        let hits = [hit.clone(), hit];
+        let shown = |of_second| Shown {
+            rows: HashMap::from([row(first, "a", "b"), row(second, of_second, "c")]),
+            ..Shown::default()
+        };
+        assert_eq!(name_collisions(&hits, &shown("b")), []);
+        let both = Names { entity: "b".into(), target: "x".into() };
+        assert_eq!(name_collisions(&hits, &shown("x")), [(EntityId(2), both)]);
+        assert_eq!(name_collisions(&hits, &Shown::default()), [], "a graph of numbers");
     }
 }
