@@ -1,7 +1,9 @@
 //! An engine in the same process as what is measured, and how facts get into it.
 
 use crate::BenchError;
-use crate::target::{Answer, AnswerRow, Built, ExpandAsk, Pending, RagAsk, Rank, SeedsAsk, Target};
+use crate::target::{
+    Answer, AnswerRow, Built, ExpandAsk, Pending, RagAsk, Rank, SeedsAsk, Stage, Target,
+};
 use crate::workload::SeedOn;
 use hopbine_coordinator::Engine;
 use hopbine_coordinator::reply::{KeysReply, RetrievalReply, Timings};
@@ -12,11 +14,11 @@ use hopbine_coordinator::request::{
 use hopbine_proto::call::{Relations, Wait};
 use hopbine_proto::graph::GraphConfig;
 use hopbine_proto::limits;
-use hopbine_proto::status::Problem;
+use hopbine_proto::status::{Code, Problem};
 use hopbine_proto::{EntityId, Fact};
 use serde_json::value::RawValue;
 use std::any::Any;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Facts of one write while loading: at 384 components about 20 MiB of the 64 allowed.
 const LOAD_BATCH: usize = 10_000;
@@ -75,8 +77,19 @@ pub async fn load(
         let wait = if at + 1 == batches { Wait::Indexed } else { Wait::Committed };
         let options = WriteOptions { wait, timeout: LOAD_TIMEOUT, idempotency_key: None };
         let inputs = batch.iter().map(fact_input).collect::<Result<Vec<_>, _>>()?;
-        let written = engine.upsert(graph, inputs, &options).await;
-        written.map_err(|problem| refused("upsert", problem))?;
+        let deadline = Instant::now() + LOAD_TIMEOUT;
+        loop {
+            let written = engine.upsert(graph, inputs.clone(), &options).await;
+            let Err(problem) = written else { break };
+            // Nothing of an overloaded shard's batch is written: it may come again.
+            let pause = problem.retry_after_ms.filter(|_| problem.code == Code::Overloaded);
+            match pause {
+                Some(ms) if Instant::now() < deadline => {
+                    tokio::time::sleep(Duration::from_millis(ms)).await;
+                }
+                _ => return Err(refused("upsert", problem)),
+            }
+        }
     }
     Ok(())
 }
@@ -157,14 +170,15 @@ fn cut(call: &'static str) -> BenchError {
     BenchError::Failed { call, detail }
 }
 
-fn stages(timings: &Timings) -> Vec<(String, f64)> {
-    let mut stages = vec![("plan".to_owned(), timings.plan_ms)];
-    stages.push(("ann".to_owned(), timings.seeds_ms));
-    for (at, ms) in timings.hops_ms.iter().enumerate() {
-        stages.push((format!("expand:{}", at + 1), *ms));
-    }
-    stages.push(("payload".to_owned(), timings.fetch_ms));
-    stages.push(("merge".to_owned(), timings.merge_ms));
+fn stages(timings: &Timings) -> Vec<(Stage, f64)> {
+    let hop =
+        |(at, ms): (usize, &f64)| (Stage { hop: Some(at + 1), ..Stage::named("expand") }, *ms);
+    let mut stages = Vec::with_capacity(4 + timings.hops_ms.len());
+    stages.push((Stage::named("plan"), timings.plan_ms));
+    stages.push((Stage::named("ann"), timings.seeds_ms));
+    stages.extend(timings.hops_ms.iter().enumerate().map(hop));
+    stages.push((Stage::named("payload"), timings.fetch_ms));
+    stages.push((Stage::named("merge"), timings.merge_ms));
     stages
 }
 

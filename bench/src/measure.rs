@@ -1,5 +1,6 @@
 //! Latencies, processor time and work of one case; figures over repeated builds.
 
+use crate::target::Stage;
 use hopbine_proto::call::Work;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -51,10 +52,10 @@ pub struct Recorder {
 
 impl Recorder {
     /// Notes one answer.
-    pub fn add(&mut self, wall: Duration, stages: &[(String, f64)], work: &Work) {
+    pub fn add(&mut self, wall: Duration, stages: &[(Stage, f64)], work: &Work) {
         self.latencies_ms.push(wall.as_secs_f64() * 1e3);
         for (stage, ms) in stages {
-            *self.stages_ms.entry(stage.clone()).or_default() += ms;
+            *self.stages_ms.entry(stage.to_string()).or_default() += ms;
         }
         // Ways are kept once each: thousands of answers repeat the same few.
         let counts = Work { ways: Vec::new(), ..work.clone() };
@@ -179,7 +180,7 @@ mod tests {
         let mut recorder = Recorder::default();
         let work = Work { blocks_read: 3, block_bytes: 300, ..Work::default() };
         let scan = Work { ways: vec!["scan".into()], ..work.clone() };
-        let stages = [("seeds".to_owned(), 2.0)];
+        let stages = [(Stage::named("seeds"), 2.0)];
         recorder.add(Duration::from_millis(4), &stages, &work);
         recorder.add(Duration::from_millis(2), &stages, &scan);
         recorder.add(Duration::from_millis(6), &[], &scan);

@@ -55,6 +55,8 @@ pub struct BenchSpec {
     pub index: IndexChoice,
     /// Beam; forces the graph.
     pub ef: Option<u32>,
+    /// Seed facts; `None`: the workload's own number.
+    pub ann_k: Option<u32>,
     /// Input of the index builder; repeated builds take this and the following numbers.
     pub build_seed: u64,
     /// Full builds, each measured.
@@ -77,6 +79,7 @@ impl BenchSpec {
             exact_seeds: false,
             index: IndexChoice::Auto,
             ef: None,
+            ann_k: None,
             build_seed: 0,
             builds: 1,
             runs: None,
@@ -94,8 +97,11 @@ impl BenchSpec {
         if self.runs == Some(0) || self.queries == Some(0) {
             return refuse("runs and queries begin at 1");
         }
-        if self.ef == Some(0) {
-            return refuse("a beam begins at 1");
+        if self.ef == Some(0) || self.ann_k == Some(0) {
+            return refuse("beams and seed facts begin at 1");
+        }
+        if self.sweep && self.ann_k.is_some() {
+            return refuse("a sweep sets the seed facts itself");
         }
         if self.ef.is_some() && self.index == IndexChoice::Scan {
             return refuse("a beam forces the graph, so it cannot go with a scan");
@@ -155,6 +161,7 @@ impl BenchSpec {
             }
         };
         workload.queries.truncate(queries(u32::MAX) as usize);
+        workload.point.ann_k = self.ann_k.unwrap_or(workload.point.ann_k);
         Ok(workload)
     }
 
@@ -192,6 +199,8 @@ mod tests {
             BenchSpec { runs: Some(0), ..spec() },
             BenchSpec { queries: Some(0), ..spec() },
             BenchSpec { ef: Some(0), ..spec() },
+            BenchSpec { ann_k: Some(0), ..spec() },
+            BenchSpec { ann_k: Some(8), sweep: true, ..spec() },
             BenchSpec { ef: Some(64), index: IndexChoice::Scan, ..spec() },
             BenchSpec { ef: Some(64), exact_seeds: true, ..spec() },
             BenchSpec { index: IndexChoice::Graph, exact_seeds: true, ..spec() },

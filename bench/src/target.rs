@@ -7,6 +7,7 @@ use hopbine_proto::call::{Relations, SeedMode, Work};
 use hopbine_proto::graph::GraphConfig;
 use hopbine_proto::score::ScoreMode;
 use hopbine_proto::{EntityId, Fact, FactKey};
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -71,10 +72,39 @@ pub struct RagAsk {
 pub struct Answer {
     /// In the order of the call.
     pub rows: Vec<AnswerRow>,
-    /// Name and milliseconds of each stage, in order.
-    pub stages: Vec<(String, f64)>,
+    /// Each stage and its milliseconds, in order.
+    pub stages: Vec<(Stage, f64)>,
     /// What it took in the shards.
     pub work: Work,
+}
+
+/// A part of an answer that took time. Shown as `ann`, `expand:1`, or below the caller's own name
+/// of the call as `expand/expand:1`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stage {
+    /// The caller's name of the call that it is part of, where there are several calls.
+    pub call: Option<&'static str>,
+    /// What was done.
+    pub name: &'static str,
+    /// In which hop, from 1.
+    pub hop: Option<usize>,
+}
+
+impl Stage {
+    /// A stage outside hops.
+    pub fn named(name: &'static str) -> Self {
+        Self { call: None, name, hop: None }
+    }
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(call) = self.call {
+            write!(f, "{call}/")?;
+        }
+        f.write_str(self.name)?;
+        self.hop.map_or(Ok(()), |hop| write!(f, ":{hop}"))
+    }
 }
 
 /// One fact of an answer.

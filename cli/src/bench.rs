@@ -16,12 +16,12 @@ use hopbine_bench::{
 };
 use hopbine_coordinator::Engine;
 use hopbine_node::NodeConfig;
-use hopbine_proto::Fact;
 use hopbine_proto::graph::GraphConfig;
+use hopbine_proto::{Fact, limits};
 use hyper::Method;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 /// Flags of the verb.
 #[derive(Args, Debug)]
@@ -46,6 +46,9 @@ pub struct Bench {
     /// Search beam; forces the graph
     #[arg(long, global = true, value_name = "N")]
     ef: Option<u32>,
+    /// Seed facts [default: the workload's]
+    #[arg(long, global = true, value_name = "N")]
+    ann_k: Option<u32>,
     /// Input of the index builder
     #[arg(long, global = true, value_name = "N", default_value_t = 0)]
     build_seed: u64,
@@ -129,6 +132,7 @@ impl Bench {
             exact_seeds: self.exact_seeds,
             index,
             ef: self.ef,
+            ann_k: self.ann_k,
             build_seed: self.build_seed,
             builds: self.builds,
             runs: self.runs,
@@ -182,6 +186,9 @@ impl Host for Here {
     }
 }
 
+/// Pause before a batch is sent again that the server had no room for.
+const OVERLOADED_PAUSE: Duration = Duration::from_millis(200);
+
 /// A server, and the first thing that went wrong on the way to it.
 struct There {
     transport: Transport,
@@ -192,14 +199,22 @@ impl Http for There {
     fn send(&self, method: &'static str, path: String, body: Vec<u8>) -> Pending<'_, Vec<u8>> {
         Box::pin(async move {
             let method = Method::from_bytes(method.as_bytes()).expect("a method of the contract");
+            let loads = method == Method::PUT;
             let call = Call { body: Bytes::from(body), ..Call::bare(method, path) };
-            match self.transport.send(call).await {
-                Ok(reply) => Ok(reply.into()),
-                Err(failure) => {
+            let until = tokio::time::Instant::now() + limits::TIMEOUT_MAX;
+            loop {
+                let failure = match self.transport.send(call.clone()).await {
+                    Ok(reply) => return Ok(reply.into()),
+                    Err(failure) => failure,
+                };
+                // A load may outrun the flushes; a question that is refused is a result.
+                let full = matches!(&failure, Failure::Refused(r) if r.code == "overloaded");
+                if !(loads && full) || tokio::time::Instant::now() > until {
                     let detail = failure.to_string();
                     lock(&self.failure).get_or_insert(failure);
-                    Err(BenchError::Failed { call: "request", detail })
+                    return Err(BenchError::Failed { call: "request", detail });
                 }
+                tokio::time::sleep(OVERLOADED_PAUSE).await;
             }
         })
     }

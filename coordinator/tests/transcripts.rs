@@ -228,7 +228,7 @@ fn hop_reply(text: &str) -> HopReply {
         let target = step.key.target;
         match reply.targets.iter_mut().find(|known| known.target == target) {
             Some(known) => known.steps.push(step),
-            None => reply.targets.push(TargetReply { target, steps: vec![step] }),
+            None => reply.targets.push(TargetReply { target, steps: vec![step].into() }),
         }
     }
     let mut words = account.split(' ');
@@ -261,6 +261,7 @@ fn shown(action: &Action) -> String {
                 }
                 HopOutput::Facts { top_k, .. } => format!("{top_k} facts"),
                 HopOutput::Page { limit, .. } => format!("{limit} facts in key order"),
+                HopOutput::Keys { limit, .. } => format!("{limit} keys in order"),
             };
             format!("{} {shard} from {} for {output}", task_name(*task), frontier.join(", "))
         }

@@ -73,7 +73,7 @@ fn frontier(entities: u64, state: &mut u64) -> Vec<FrontierEntity> {
     chosen.sort_unstable();
     chosen.dedup();
     let arrival = |start| Arrival { start: EntityId(start), prefix: 0.0, tie: 0 };
-    let entity = |id| FrontierEntity { entity: EntityId(id), arrivals: vec![arrival(id)] };
+    let entity = |id| FrontierEntity { entity: EntityId(id), arrivals: vec![arrival(id)].into() };
     chosen.into_iter().map(entity).collect()
 }
 

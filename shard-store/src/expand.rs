@@ -2,7 +2,8 @@
 
 use crate::codes::Query;
 use crate::error::StoreError;
-use crate::hop::HopCollector;
+use crate::hop::{Found, HopCollector};
+use crate::keys::keys_alone;
 use crate::merge::{LiveRow, Located};
 use crate::predicate::RowPredicate;
 use crate::shard::ShardConfig;
@@ -37,13 +38,21 @@ pub(crate) fn hop(
     let mut work = Work::default();
     let frontier = wanted(request);
     let (ranges, per_entity) = ranges(frontier, &request.relations);
+    let test_relation =
+        matches!(&request.relations, Relations::Of(list) if list.len() > RELATION_RANGES_MAX);
+    if per_entity == 1
+        && !test_relation
+        && let Some(reply) = keys_alone(state, request, &ranges, stop)?
+    {
+        return Ok(reply);
+    }
     let mut located = Located::new(state, &ranges, &mut work)?;
     let mut reader = Reader {
         request,
         query: request.query.as_ref().map(|query| Query::new(config.metric, query)),
         predicate: request.filter.as_deref().map(RowPredicate::new),
-        test_relation: per_entity == 1 && request.relations != Relations::Any,
-        collector: HopCollector::new(request),
+        test_relation,
+        collector: HopCollector::new(request, located.rows_max_of_all()),
         seen: 0,
         vectors_scored: 0,
         stop,
@@ -65,14 +74,14 @@ pub(crate) fn hop(
         }
     }
     work.vectors_scored += reader.vectors_scored;
-    let (targets, facts, counts) = reader.collector.finish();
-    Ok(HopReply { targets, facts, counts, work, index: state.index })
+    let Found { targets, facts, keys, counts } = reader.collector.finish();
+    Ok(HopReply { targets, facts, keys, counts, work, index: state.index })
 }
 
 /// Frontier entities that can still matter: a page starts at the entity where the last one ended.
 fn wanted(request: &HopRequest) -> &[FrontierEntity] {
     match request.output {
-        HopOutput::Page { after: Some(after), .. } => {
+        HopOutput::Page { after: Some(after), .. } | HopOutput::Keys { after: Some(after), .. } => {
             let done = request.frontier.partition_point(|known| known.entity < after.entity);
             &request.frontier[done..]
         }

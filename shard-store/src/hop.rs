@@ -10,8 +10,8 @@ use hopbine_proto::{EntityId, FactKey};
 use std::cmp::Ordering;
 use std::ops::ControlFlow;
 
-/// Most facts of one entity that a page makes room for at once.
-const ENTITY_RESERVE_MAX: u64 = 1024;
+/// Most facts that a page makes room for before it has any.
+const RESERVE_MAX: u64 = 1024;
 /// Steps held before they are reduced to the best per target for the first time.
 const REDUCE_AT_LEAST: usize = 1 << 15;
 
@@ -40,6 +40,16 @@ enum Kept {
     Targets(TargetSteps),
     Facts(Smallest<Step>),
     Page { facts: Vec<Step>, limit: usize, after: Option<FactKey> },
+    Keys { keys: Vec<FactKey>, limit: usize, after: Option<FactKey> },
+}
+
+/// What a hop leads to, in the order of its output.
+#[derive(Default)]
+pub(crate) struct Found {
+    pub targets: Vec<TargetReply>,
+    pub facts: Vec<Step>,
+    pub keys: Vec<FactKey>,
+    pub counts: HopCounts,
 }
 
 /// Collects the facts of one hop. Call `begin`, `fact` for each of the entity's facts in key
@@ -54,8 +64,9 @@ pub(crate) struct HopCollector<'r> {
 }
 
 impl<'r> HopCollector<'r> {
-    /// A collector without facts.
-    pub fn new(request: &'r HopRequest) -> Self {
+    /// A collector without facts, of a hop that has at most `facts_max`.
+    pub fn new(request: &'r HopRequest, facts_max: u64) -> Self {
+        let room = |limit: u32| facts_max.min(limit.into()).min(RESERVE_MAX) as usize;
         let kept = match request.output {
             HopOutput::Targets { starts, .. } => Kept::Targets(TargetSteps::new(starts as usize)),
             HopOutput::Facts { top_k, score } => {
@@ -66,7 +77,12 @@ impl<'r> HopCollector<'r> {
                 Kept::Facts(Smallest::new(top_k as usize, order))
             }
             HopOutput::Page { limit, after } => {
-                Kept::Page { facts: Vec::new(), limit: limit as usize, after }
+                let facts = Vec::with_capacity(room(limit));
+                Kept::Page { facts, limit: limit as usize, after }
+            }
+            HopOutput::Keys { limit, after } => {
+                let keys = Vec::with_capacity(room(limit));
+                Kept::Keys { keys, limit: limit as usize, after }
             }
         };
         let counts = HopCounts { frontier: request.frontier.len() as u64, ..HopCounts::default() };
@@ -84,11 +100,6 @@ impl<'r> HopCollector<'r> {
         } else {
             Entity::Nearest(Smallest::new(limit as usize, nearest_first))
         };
-        if let Kept::Page { facts, limit, .. } = &mut self.kept {
-            facts.reserve(
-                limit.saturating_sub(facts.len()).min(facts_max.min(ENTITY_RESERVE_MAX) as usize),
-            );
-        }
     }
 
     /// A fact that passed relation and filter. `Break`: no further fact can matter.
@@ -148,6 +159,18 @@ impl<'r> HopCollector<'r> {
             }
             return ControlFlow::Continue(());
         }
+        if let Kept::Keys { keys, limit, after } = &mut self.kept {
+            if !self.arrivals.iter().any(|arrival| admissible(&arrival)) {
+                self.counts.cut_return += 1;
+                return ControlFlow::Continue(());
+            }
+            self.counts.kept += 1;
+            if after.is_none_or(|after| after < key) && keys.len() < *limit {
+                keys.push(key);
+            }
+            let full = keys.len() >= *limit;
+            return if full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+        }
         // Most entities were arrived at once: there is nothing to choose from then.
         let best = match self.arrivals {
             [only] => admissible(&only).then(|| step(only)),
@@ -168,27 +191,30 @@ impl<'r> HopCollector<'r> {
                     return ControlFlow::Break(());
                 }
             }
-            Kept::Targets(_) => {}
+            Kept::Targets(_) | Kept::Keys { .. } => {}
         }
         ControlFlow::Continue(())
     }
 
-    /// Targets by `(prefix, id)`, or facts in the order of the output; and the counts.
-    pub fn finish(mut self) -> (Vec<TargetReply>, Vec<Step>, HopCounts) {
+    /// Targets by `(prefix, id)`, or facts or keys in the order of the output; and the counts.
+    pub fn finish(self) -> Found {
+        let mut found = Found { counts: self.counts, ..Found::default() };
         match self.kept {
             Kept::Targets(targets) => {
                 let beam = match self.request.output {
                     HopOutput::Targets { beam, .. } => beam as usize,
                     _ => 0,
                 };
-                let (replies, found) = targets.finish(beam);
-                self.counts.targets = found;
-                self.counts.cut_beam = found - replies.len() as u64;
-                (replies, Vec::new(), self.counts)
+                let (replies, distinct) = targets.finish(beam);
+                found.counts.targets = distinct;
+                found.counts.cut_beam = distinct - replies.len() as u64;
+                found.targets = replies;
             }
-            Kept::Facts(facts) => (Vec::new(), facts.into_sorted(), self.counts),
-            Kept::Page { facts, .. } => (Vec::new(), facts, self.counts),
+            Kept::Facts(facts) => found.facts = facts.into_sorted(),
+            Kept::Page { facts, .. } => found.facts = facts,
+            Kept::Keys { keys, .. } => found.keys = keys,
         }
+        found
     }
 }
 
@@ -278,7 +304,7 @@ impl TargetSteps {
         let replies = best.into_sorted().into_iter().map(|(_, target, at)| {
             let rest = &self.steps[at..];
             let len = rest.iter().take_while(|step| step.key.target == target).count();
-            TargetReply { target, steps: rest[..len].to_vec() }
+            TargetReply { target, steps: rest[..len].into() }
         });
         (replies.collect(), found)
     }

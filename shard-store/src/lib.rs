@@ -14,6 +14,7 @@ mod expand;
 pub mod graph;
 mod hop;
 pub mod kernel;
+mod keys;
 mod maintenance;
 pub mod manifest;
 mod memtable;

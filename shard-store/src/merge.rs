@@ -61,6 +61,11 @@ impl<'s> Located<'s> {
         self.runs.iter().map(|cursor| cursor.rows.places(range).len() as u64).sum()
     }
 
+    /// At most so many live rows lie in all of them.
+    pub fn rows_max_of_all(&self) -> u64 {
+        self.runs.iter().map(|cursor| cursor.rows.count()).sum()
+    }
+
     /// Visits the live rows of range number `range` in key order until `visit` breaks.
     pub fn visit(
         &mut self,

@@ -84,6 +84,14 @@ impl RunRows {
         }
     }
 
+    /// Places of all ranges.
+    pub fn count(&self) -> u64 {
+        match self {
+            Self::Segment(ranges) => ranges.iter().map(|range| range.len() as u64).sum(),
+            Self::Memtable { rows, .. } => rows.len() as u64,
+        }
+    }
+
     /// Live rows for range number `number` of the list; `run` is whose rows these are.
     pub fn live(&self, number: usize, run: &Run) -> u64 {
         let places = self.places(number);

@@ -27,6 +27,7 @@ fn config(world: &World) -> ShardConfig {
         ids: world.ids,
         index: IndexConfig { m: 8, ef_construction: 32, ..IndexConfig::default() },
         memtable_bytes_max: 64 * 1024,
+        merge_memory_max: 1 << 20,
     }
 }
 
@@ -200,7 +201,7 @@ impl Run {
 
     fn ask_hop(&mut self, view: &View, model: &Model) {
         let mut request = self.world.hop_request(&mut self.draw);
-        let page = matches!(request.output, HopOutput::Page { .. });
+        let page = matches!(request.output, HopOutput::Page { .. } | HopOutput::Keys { .. });
         if page {
             // A page reads from where the last one ended, so its limit counts other rows.
             request.limit_rows = u64::MAX;
@@ -208,6 +209,7 @@ impl Run {
         let reply = view.hop(&request, &go_on).expect("hopped");
         let expected = model.hop(&request);
         assert_same(&reply.facts, &expected.facts, &request);
+        assert_same(&reply.keys, &expected.keys, &request);
         assert_same(&reply.targets, &expected.targets, &request);
         if !page {
             assert_eq!(reply.counts, expected.counts, "{request:?}");

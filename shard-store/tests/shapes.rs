@@ -34,6 +34,7 @@ impl Both {
             ids: IdKind::U64,
             index: IndexConfig { m: 8, ef_construction: 32, ..IndexConfig::default() },
             memtable_bytes_max: 1 << 20,
+            merge_memory_max: 1 << 30,
         };
         let shard = Shard::create(disk, "/shard", config).expect("created");
         Self { shard, model: Model::new(Metric::Cosine) }
@@ -58,11 +59,12 @@ impl Both {
     fn check_hop(&self, request: &HopRequest) {
         let reply = self.shard.view().hop(request, &|| false).expect("hopped");
         let expected = self.model.hop(request);
-        if !matches!(request.output, HopOutput::Page { .. }) {
+        if !matches!(request.output, HopOutput::Page { .. } | HopOutput::Keys { .. }) {
             // A page counts only what it had to read.
             assert_eq!(reply.counts, expected.counts);
         }
         assert!(reply.targets == expected.targets && reply.facts == expected.facts);
+        assert_eq!(reply.keys, expected.keys);
     }
 }
 
@@ -77,7 +79,7 @@ fn vector(draw: &mut Draw, dim: usize) -> Vec<f32> {
 
 fn from(entity: u64, start: u64) -> FrontierEntity {
     let arrival = Arrival { start: EntityId(start), prefix: 0.25, tie: 0 };
-    FrontierEntity { entity: EntityId(entity), arrivals: vec![arrival] }
+    FrontierEntity { entity: EntityId(entity), arrivals: vec![arrival].into() }
 }
 
 fn hop(frontier: Vec<FrontierEntity>, output: HopOutput, dim: usize) -> HopRequest {
@@ -96,12 +98,13 @@ fn hop(frontier: Vec<FrontierEntity>, output: HopOutput, dim: usize) -> HopReque
     }
 }
 
-fn outputs() -> [HopOutput; 4] {
+fn outputs() -> [HopOutput; 5] {
     [
         HopOutput::Targets { beam: 50, starts: 2 },
         HopOutput::Facts { top_k: 20, score: ScoreMode::Path },
         HopOutput::Facts { top_k: 20, score: ScoreMode::Endpoint },
         HopOutput::Page { limit: 100, after: None },
+        HopOutput::Keys { limit: 100, after: None },
     ]
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Case, Cut, Form, From, Outcome};
 use crate::heap::{Heap, Scored};
-use crate::target::AnswerRow;
+use crate::target::{AnswerRow, Stage};
 use crate::workload::{Point, Query, SeedOn};
 use hopbine_proto::call::{Relations, Work};
 use hopbine_proto::{EntityId, FactKey};
@@ -100,7 +100,8 @@ impl Baseline {
         let ann_ms = started.elapsed().as_secs_f64() * 1e3;
         let rows = self.expected(case, query, point, &seeds);
         let rest_ms = started.elapsed().as_secs_f64() * 1e3 - ann_ms;
-        let stages = vec![("ann".to_owned(), ann_ms), ("expand and rerank".to_owned(), rest_ms)];
+        let rest = Stage::named("expand and rerank");
+        let stages = vec![(Stage::named("ann"), ann_ms), (rest, rest_ms)];
         Outcome { rows, stages, work: Work::default() }
     }
 }

@@ -3,7 +3,7 @@
 use super::baseline::starts;
 use super::{Case, Cut, Form, From};
 use crate::BenchError;
-use crate::target::{Answer, AnswerRow, ExpandAsk, RagAsk, Rank, SeedsAsk, Target};
+use crate::target::{Answer, AnswerRow, ExpandAsk, RagAsk, Rank, SeedsAsk, Stage, Target};
 use crate::workload::{Point, Query, SeedOn};
 use hopbine_proto::call::{Relations, SeedMode, Work};
 use hopbine_proto::score::ScoreMode;
@@ -17,8 +17,8 @@ use std::time::Instant;
 pub struct Outcome {
     /// In key order, or best first when ranked.
     pub rows: Vec<AnswerRow>,
-    /// Name and milliseconds of each stage, in order.
-    pub stages: Vec<(String, f64)>,
+    /// Each stage and its milliseconds, in order.
+    pub stages: Vec<(Stage, f64)>,
     /// What it took in the shards.
     pub work: Work,
 }
@@ -26,10 +26,10 @@ pub struct Outcome {
 impl Outcome {
     /// Adds a call's account: its wall time under the caller's own name for it, and the stages
     /// that the answer tells of below that name.
-    fn took(&mut self, stage: &str, since: Instant, answer: &Answer) {
-        self.stages.push((stage.to_owned(), since.elapsed().as_secs_f64() * 1e3));
+    fn took(&mut self, call: &'static str, since: Instant, answer: &Answer) {
+        self.stages.push((Stage::named(call), since.elapsed().as_secs_f64() * 1e3));
         for (inner, ms) in answer.stages.iter().filter(|(_, ms)| *ms > 0.0) {
-            self.stages.push((format!("{stage}/{inner}"), *ms));
+            self.stages.push((Stage { call: Some(call), ..*inner }, *ms));
         }
         self.work.add(&answer.work);
     }
@@ -107,7 +107,8 @@ impl<'a> Executor<'a> {
                     Some(rank) => rerank(levels, &rank),
                     None => levels.into_iter().last().unwrap_or_default(),
                 };
-                outcome.stages.push(("rerank".to_owned(), started.elapsed().as_secs_f64() * 1e3));
+                let ms = started.elapsed().as_secs_f64() * 1e3;
+                outcome.stages.push((Stage::named("rerank"), ms));
             }
         }
         Ok(outcome)
@@ -130,7 +131,7 @@ impl<'a> Executor<'a> {
     async fn expand(
         &self,
         outcome: &mut Outcome,
-        stage: &str,
+        stage: &'static str,
         ask: ExpandAsk,
     ) -> Result<Vec<AnswerRow>, BenchError> {
         if ask.from.is_empty() {

@@ -18,7 +18,7 @@ use hopbine_proto::call::{
 use hopbine_proto::graph::GraphInfo;
 use hopbine_proto::shard_map::owner;
 use hopbine_proto::status::{Code, Problem};
-use hopbine_proto::{EntityId, FactKey, ShardId};
+use hopbine_proto::{EntityId, FactKey, Names, ShardId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -89,6 +89,8 @@ pub struct Answer {
     pub work: Work,
     /// Log index seen per shard.
     pub indexes: Indexes,
+    /// Entities on the paths shown that have two names, which nothing else has noticed.
+    pub name_collisions: Vec<(EntityId, Names)>,
 }
 
 /// Where a retrieval stands.
@@ -330,18 +332,20 @@ impl Retrieval {
 
     fn merge_last_hop(&mut self) -> Vec<Action> {
         let replies = std::mem::take(&mut self.hop_replies).into_values();
-        let parts = replies.map(|reply| reply.facts);
         let (steps, score) = match self.plan.output {
-            Output::Top { top_k, score } => (merge::best_facts(parts, top_k, score), Some(score)),
+            Output::Top { top_k, score } => {
+                let parts = replies.map(|reply| reply.facts);
+                (merge::best_facts(parts, top_k, score), Some(score))
+            }
             Output::Page { limit, .. } => {
-                let (steps, more_after) = merge::page(parts, limit);
+                let parts = replies.map(|reply| reply.facts);
+                let (steps, more_after) = merge::page(parts, limit, |step| step.key);
                 self.more_after = more_after;
                 (steps, None)
             }
             Output::Keys { limit, .. } => {
-                let (steps, more_after) = merge::page(parts, limit);
-                self.more_after = more_after;
-                self.keys = steps.into_iter().map(|step| step.key).collect();
+                let parts = replies.map(|reply| reply.keys);
+                (self.keys, self.more_after) = merge::page(parts, limit, |key| *key);
                 return self.begin_fetch();
             }
         };
@@ -367,6 +371,7 @@ impl Retrieval {
     fn finish(&mut self) -> Vec<Action> {
         self.stage = Stage::Done;
         let hits = std::mem::take(&mut self.hits);
+        let name_collisions = answer::name_collisions(&hits, &self.shown);
         let results = answer::results(hits, &self.shown, self.plan.with, &self.graph);
         vec![Action::Finish(Box::new(Answer {
             results,
@@ -377,6 +382,7 @@ impl Retrieval {
             seeds: self.seeds,
             work: std::mem::take(&mut self.account.work),
             indexes: std::mem::take(&mut self.account.indexes),
+            name_collisions,
         }))]
     }
 
@@ -419,9 +425,8 @@ impl Retrieval {
         match self.plan.output {
             Output::Top { top_k, score } => HopOutput::Facts { top_k, score },
             // One more than shown tells whether another page follows.
-            Output::Page { limit, after } | Output::Keys { limit, after } => {
-                HopOutput::Page { limit: limit + 1, after }
-            }
+            Output::Page { limit, after } => HopOutput::Page { limit: limit + 1, after },
+            Output::Keys { limit, after } => HopOutput::Keys { limit: limit + 1, after },
         }
     }
 }

@@ -4,6 +4,7 @@
 use hopbine_proto::call::{HopReply, Seed, Step, TargetReply};
 use hopbine_proto::score::{ScoreMode, rank};
 use hopbine_proto::{EntityId, FactKey};
+use smallvec::SmallVec;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,8 +39,17 @@ pub fn targets<'a>(
     starts: u32,
     beam: u32,
 ) -> (Vec<TargetReply>, u64) {
+    let mut parts: Vec<&[TargetReply]> = parts.filter(|part| !part.is_empty()).collect();
+    if let [only] = parts[..]
+        && only.len() <= beam as usize
+    {
+        // The shard has already put together what leads to one target.
+        let mut merged = only.to_vec();
+        merged.sort_unstable_by_key(|target| target.target);
+        return (merged, 0);
+    }
     let mut ways: Vec<(EntityId, Step)> = Vec::new();
-    for target in parts.flatten() {
+    for target in parts.drain(..).flatten() {
         ways.extend(target.steps.iter().map(|step| (target.target, *step)));
     }
     ways.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| way_order(&a.1, &b.1)));
@@ -64,8 +74,8 @@ pub fn targets<'a>(
 }
 
 /// Of ways in order, the first of each start, at most `starts` of them.
-fn best_of_each_start(ways: impl Iterator<Item = Step>, starts: u32) -> Vec<Step> {
-    let mut kept: Vec<Step> = Vec::new();
+fn best_of_each_start(ways: impl Iterator<Item = Step>, starts: u32) -> SmallVec<[Step; 1]> {
+    let mut kept = SmallVec::<[Step; 1]>::new();
     for way in ways {
         if kept.len() == starts as usize {
             break;
@@ -145,17 +155,21 @@ pub fn step_score(step: &Step, score: ScoreMode) -> f64 {
 }
 
 /// The first `limit` last facts in key order, and the key of the last one when more follow.
-pub fn page(
-    mut parts: impl Iterator<Item = Vec<Step>>,
+pub fn page<T>(
+    mut parts: impl Iterator<Item = Vec<T>>,
     limit: u32,
-) -> (Vec<Step>, Option<FactKey>) {
+    key: impl Fn(&T) -> FactKey,
+) -> (Vec<T>, Option<FactKey>) {
+    // Each part comes in order, and parts in the order of their ranges mostly do, too.
     let mut all = parts.next().unwrap_or_default();
+    let of_first = all.len();
     parts.for_each(|part| all.extend(part));
-    // A shard's part comes in order, and parts in the order of their ranges mostly do, too.
-    all.sort_by_key(|step| step.key);
+    if all.len() > of_first {
+        all.sort_by_key(&key);
+    }
     let more = all.len() > limit as usize;
     all.truncate(limit as usize);
-    let last = all.last().filter(|_| more).map(|step| step.key);
+    let last = all.last().filter(|_| more).map(&key);
     (all, last)
 }
 
@@ -164,6 +178,7 @@ mod tests {
     use super::*;
     use hopbine_proto::call::HopCounts;
     use proptest::prelude::*;
+    use smallvec::smallvec;
 
     fn step(prefix: f64, entity: u64, target: u64, start: u64) -> Step {
         Step {
@@ -200,9 +215,9 @@ mod tests {
     fn reply(steps: &[Step], starts: u32, beam: u32) -> HopReply {
         let single: Vec<TargetReply> = steps
             .iter()
-            .map(|step| TargetReply { target: step.key.target, steps: vec![*step] })
+            .map(|step| TargetReply { target: step.key.target, steps: smallvec![*step] })
             .collect();
-        let (mut targets, cut_beam) = targets(std::iter::once(&single[..]), starts, beam);
+        let (mut targets, cut_beam) = targets(single.chunks(1), starts, beam);
         targets.sort_by(|a, b| {
             let place = |t: &TargetReply| (t.steps[0].prefix, t.target);
             place(a).partial_cmp(&place(b)).expect("no NaN")
@@ -240,7 +255,7 @@ mod tests {
                     steps.dedup_by_key(|s| s.key);
                     steps
                 });
-                (best_facts(parts.clone(), 5, ScoreMode::Path), page(parts, 3))
+                (best_facts(parts.clone(), 5, ScoreMode::Path), page(parts, 3, |step| step.key))
             };
             prop_assert_eq!(facts(&shards), facts(&turned));
         }

@@ -6,6 +6,7 @@
 
 use hopbine_proto::EntityId;
 use hopbine_proto::call::{Arrival, FrontierEntity, Step, TargetReply};
+use smallvec::smallvec;
 
 /// All layers of one retrieval.
 #[derive(Debug, Default)]
@@ -86,7 +87,7 @@ impl Trail {
             return starts
                 .map(|(entity, prefix)| FrontierEntity {
                     entity: *entity,
-                    arrivals: vec![Arrival { start: *entity, prefix: *prefix, tie: 0 }],
+                    arrivals: smallvec![Arrival { start: *entity, prefix: *prefix, tie: 0 }],
                 })
                 .collect();
         };
@@ -148,7 +149,7 @@ mod tests {
         let mut trail = Trail::begin(vec![(EntityId(1), 0.0), (EntityId(2), 0.0)]);
         trail.push(vec![TargetReply {
             target: EntityId(5),
-            steps: vec![step(0.1, (2, 1, 5), 2, 0), step(0.2, (1, 1, 5), 1, 0)],
+            steps: smallvec![step(0.1, (2, 1, 5), 2, 0), step(0.2, (1, 1, 5), 1, 0)],
         }]);
         let last = step(0.5, (5, 1, 2), 1, 0);
         assert_eq!(trail.path(last), [step(0.2, (1, 1, 5), 1, 0), last]);

@@ -153,10 +153,10 @@ impl ShardFacts {
                 reply.facts.truncate(top_k as usize);
             }
             HopOutput::Page { limit, after } => {
-                reply.facts = best_of_each_fact(steps);
-                reply.facts.sort_by_key(|step| step.key);
-                reply.facts.retain(|step| after.is_none_or(|after| step.key > after));
-                reply.facts.truncate(limit as usize);
+                reply.facts = page(steps, limit, after);
+            }
+            HopOutput::Keys { limit, after } => {
+                reply.keys = page(steps, limit, after).iter().map(|step| step.key).collect();
             }
         }
         reply.counts = counts;
@@ -267,7 +267,7 @@ fn targets(ordered: Vec<Step>, starts: usize) -> Vec<TargetReply> {
     for step in ordered {
         let target = step.key.target;
         match found.iter_mut().find(|known| known.target == target) {
-            None => found.push(TargetReply { target, steps: vec![step] }),
+            None => found.push(TargetReply { target, steps: vec![step].into() }),
             Some(known) => {
                 let new_start = known.steps.iter().all(|other| other.start != step.start);
                 if new_start && known.steps.len() < starts {
@@ -278,6 +278,14 @@ fn targets(ordered: Vec<Step>, starts: usize) -> Vec<TargetReply> {
     }
     found.sort_by(|a, b| order(a.steps[0].prefix, b.steps[0].prefix).then(a.target.cmp(&b.target)));
     found
+}
+
+fn page(steps: Vec<Step>, limit: u32, after: Option<FactKey>) -> Vec<Step> {
+    let mut facts = best_of_each_fact(steps);
+    facts.sort_by_key(|step| step.key);
+    facts.retain(|step| after.is_none_or(|after| step.key > after));
+    facts.truncate(limit as usize);
+    facts
 }
 
 fn best_of_each_fact(ordered: Vec<Step>) -> Vec<Step> {

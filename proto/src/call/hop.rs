@@ -6,6 +6,7 @@ use crate::filter::Filter;
 use crate::ids::{EntityId, LogIndex};
 use crate::score::ScoreMode;
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// One way into a frontier entity: the best path from one start.
@@ -27,7 +28,7 @@ pub struct FrontierEntity {
     pub entity: EntityId,
     /// Best first by `(prefix, last fact key, tie)`; never empty; distinct starts. One entry
     /// (the best) is enough when paths may return to their start.
-    pub arrivals: Vec<Arrival>,
+    pub arrivals: SmallVec<[Arrival; 1]>,
 }
 
 /// One hop over the frontier entities that the asked shard owns.
@@ -78,6 +79,13 @@ pub enum HopOutput {
         /// Where the last page ended.
         after: Option<FactKey>,
     },
+    /// The same, keys alone.
+    Keys {
+        /// Keys kept.
+        limit: u32,
+        /// Where the last page ended.
+        after: Option<FactKey>,
+    },
 }
 
 /// One way into a target through one fact.
@@ -101,7 +109,7 @@ pub struct TargetReply {
     /// Which entity.
     pub target: EntityId,
     /// Best first by `(prefix, key, tie)`, distinct starts, never empty.
-    pub steps: Vec<Step>,
+    pub steps: SmallVec<[Step; 1]>,
 }
 
 /// What one hop found in one shard.
@@ -111,6 +119,8 @@ pub struct HopReply {
     pub targets: Vec<TargetReply>,
     /// `HopOutput::Facts`: by `(score, key)`. `HopOutput::Page`: by key.
     pub facts: Vec<Step>,
+    /// `HopOutput::Keys`: ascending.
+    pub keys: Vec<FactKey>,
     /// Counts for the reply's account.
     pub counts: HopCounts,
     /// What it took.

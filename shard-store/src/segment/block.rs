@@ -217,7 +217,30 @@ impl<'a> Block<'a> {
     /// Calls `visit` with the key of each row of the range, in order.
     pub(crate) fn for_each_key(&self, rows: Range<usize>, mut visit: impl FnMut(FactKey)) {
         let after = partition(0..self.entity_count, |number| self.start(number) <= rows.start);
-        let mut number = after.saturating_sub(1);
+        self.for_each_key_from(after.saturating_sub(1), rows, |_, key| visit(key));
+    }
+
+    /// Calls `visit` with each row whose key is at least `start` and below `end`, and that key, in
+    /// order. `end` is not below `start`.
+    #[inline]
+    pub(crate) fn for_each_key_between(
+        &self,
+        start: FactKey,
+        end: FactKey,
+        visit: impl FnMut(usize, FactKey),
+    ) {
+        let (first, rows) = self.bounds(start, end);
+        self.for_each_key_from(first.min(self.entity_count - 1), rows, visit);
+    }
+
+    /// The same for rows of which the first belongs to entity number `number` or a later one.
+    #[inline]
+    fn for_each_key_from(
+        &self,
+        mut number: usize,
+        rows: Range<usize>,
+        mut visit: impl FnMut(usize, FactKey),
+    ) {
         let mut entity = self.entity(number);
         let mut next = self.start(number + 1);
         for row in rows {
@@ -227,7 +250,7 @@ impl<'a> Block<'a> {
                 next = self.start(number + 1);
             }
             let (relation, target) = self.edge(row);
-            visit(FactKey::new(entity, relation, target));
+            visit(row, FactKey::new(entity, relation, target));
         }
     }
 
@@ -248,6 +271,13 @@ impl<'a> Block<'a> {
     /// Rows whose key is below `start`, and rows whose key is below `end`, which is not smaller.
     #[inline]
     pub(crate) fn lower_bounds(&self, start: FactKey, end: FactKey) -> (usize, usize) {
+        let (_, rows) = self.bounds(start, end);
+        (rows.start, rows.end)
+    }
+
+    /// First entity that is not below that of `start`, and the rows from `start` to `end`.
+    #[inline]
+    fn bounds(&self, start: FactKey, end: FactKey) -> (usize, Range<usize>) {
         let (count, wanted) = (self.entity_count, end.entity.0);
         let first = partition(0..count, |number| self.entity(number) < start.entity.0);
         // Most ranges end with their entity or just after it.
@@ -260,7 +290,7 @@ impl<'a> Block<'a> {
         if last < count && self.entity(last) < wanted {
             last = partition(last..count, |number| self.entity(number) < wanted);
         }
-        (self.lower_bound_in(first, start), self.lower_bound_in(last, end))
+        (first, self.lower_bound_in(first, start)..self.lower_bound_in(last, end))
     }
 
     /// Rows below `key`, whose entity is number `number` or, if absent, would be.

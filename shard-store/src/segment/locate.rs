@@ -76,11 +76,47 @@ impl Segment {
         Ok(())
     }
 
+    /// Calls `visit` with each row of a range and its key, in order. `from` is where the search
+    /// begins: 0, or what an earlier range left there. `false`, and nothing visited: there are more
+    /// than `most` rows.
+    pub(crate) fn keys_in(
+        &self,
+        range: &KeyRange,
+        from: &mut usize,
+        most: usize,
+        touched: &mut Touched,
+        mut visit: impl FnMut(u32, FactKey),
+    ) -> Result<bool, StoreError> {
+        *from = self.first_block(*from, range.start);
+        let Some(zone) = self.zones.get(*from) else { return Ok(true) };
+        if let Some(end) = range.end
+            && zone.first < range.start
+            && end <= zone.last
+            && most >= BLOCK_ROWS
+        {
+            touched.mark(*from, zone.bytes);
+            let first = (*from * BLOCK_ROWS) as u32;
+            let visit = |row: usize, key| visit(first + row as u32, key);
+            self.block(*from)?.for_each_key_between(range.start, end, visit);
+            return Ok(true);
+        }
+        let rows = self.range_from(*from, range, touched)?;
+        if rows.len() > most {
+            return Ok(false);
+        }
+        self.for_each_key(rows, visit)?;
+        Ok(true)
+    }
+
     /// First block at or after `from` whose largest key is not below `key`.
     #[inline]
     fn first_block(&self, from: usize, key: FactKey) -> usize {
         let wanted = key.entity.0;
         let number = from + self.last_entities[from..].partition_point(|last| *last < wanted);
+        if (key.relation.0, key.target.0) == (0, 0) {
+            // No key of the entity is smaller, so no block that ends within it is passed over.
+            return number;
+        }
         // Blocks that end within the entity: one, unless the entity fills several.
         let same = self.zones[number..].iter().take_while(|zone| zone.last < key);
         match same.take(2).count() {

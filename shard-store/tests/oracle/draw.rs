@@ -218,7 +218,7 @@ impl World {
                 .collect();
             arrivals.sort_by(|a, b| a.prefix.total_cmp(&b.prefix).then(a.tie.cmp(&b.tie)));
             arrivals.dedup_by_key(|arrival| (arrival.prefix.to_bits(), arrival.tie));
-            frontier.push(FrontierEntity { entity, arrivals });
+            frontier.push(FrontierEntity { entity, arrivals: arrivals.into() });
         }
         HopRequest {
             frontier,
@@ -234,7 +234,7 @@ impl World {
     }
 
     fn hop_output(&self, draw: &mut Draw) -> HopOutput {
-        match draw.below(4) {
+        match draw.below(5) {
             0 | 1 => HopOutput::Targets {
                 beam: draw.one_of(&[1, 3, 10, 4096]),
                 starts: draw.one_of(&[1, 2, 3]),
@@ -243,7 +243,11 @@ impl World {
                 top_k: draw.one_of(&[1, 3, 10, 10_000]),
                 score: draw.one_of(&[ScoreMode::Path, ScoreMode::Endpoint]),
             },
-            _ => HopOutput::Page {
+            3 => HopOutput::Page {
+                limit: draw.one_of(&[1, 5, 100_000]),
+                after: draw.chance(50).then(|| self.key(draw)),
+            },
+            _ => HopOutput::Keys {
                 limit: draw.one_of(&[1, 5, 100_000]),
                 after: draw.chance(50).then(|| self.key(draw)),
             },

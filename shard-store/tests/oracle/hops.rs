@@ -3,7 +3,7 @@
 use super::{Model, passes_filter};
 use hopbine_proto::call::{HopCounts, HopOutput, HopRequest, Step, TargetReply};
 use hopbine_proto::score::{ScoreMode, rank};
-use hopbine_proto::{EntityId, Fact};
+use hopbine_proto::{EntityId, Fact, FactKey};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, PartialEq)]
 pub struct Hop {
     pub targets: Vec<TargetReply>,
+    pub keys: Vec<FactKey>,
     pub facts: Vec<Step>,
     pub counts: HopCounts,
 }
@@ -111,7 +112,7 @@ impl Model {
                         let mut steps: Vec<Step> = by_start.into_values().collect();
                         steps.sort_by(way);
                         steps.truncate(starts as usize);
-                        TargetReply { target, steps }
+                        TargetReply { target, steps: steps.into() }
                     })
                     .collect();
                 targets.sort_by(|a: &TargetReply, b| {
@@ -131,12 +132,16 @@ impl Model {
                 facts.sort_by(|a, b| rank((score(a), a.key), (score(b), b.key)));
                 facts.truncate(top_k as usize);
             }
-            HopOutput::Page { limit, after } => {
+            HopOutput::Page { limit, after } | HopOutput::Keys { limit, after } => {
                 facts.sort_by_key(|step| step.key);
                 facts.retain(|step| after.is_none_or(|after| after < step.key));
                 facts.truncate(limit as usize);
             }
         }
-        Hop { targets, facts, counts }
+        let mut keys = Vec::new();
+        if let HopOutput::Keys { .. } = request.output {
+            keys = facts.drain(..).map(|step| step.key).collect();
+        }
+        Hop { targets, facts, keys, counts }
     }
 }
