@@ -148,15 +148,22 @@ impl Run<'_> {
 
     /// Gate, quality and time of each case that was asked for.
     async fn cases(&mut self, setting: &Setting<'_>, list: Vec<Case>) -> Result<(), BenchError> {
-        let wanted = |case: &Case| self.spec.case.as_ref().is_none_or(|name| case.name == name);
-        if !list.iter().any(wanted) {
+        let named = |case: &Case| self.spec.case.as_ref().is_none_or(|name| case.name == name);
+        if !list.iter().any(named) {
             let mut names: Vec<&str> = list.iter().map(|case| case.name).collect();
             names.dedup();
             let asked = self.spec.case.as_deref().unwrap_or_default();
             let detail = format!("no case {asked:?}; there are {}", names.join(", "));
             return Err(BenchError::Spec { detail });
         }
-        let wanted: Vec<Case> = list.into_iter().filter(wanted).collect();
+        // With each case come the plain rows that it is compared with.
+        let compared = |case: &Case| {
+            let engine_rows = list.iter().filter(|other| other.store == Store::Hopbine);
+            case.store == Store::Plain
+                && engine_rows.filter(|other| named(other)).any(|other| case.comparable(other))
+        };
+        let wanted: Vec<Case> =
+            list.iter().filter(|case| named(case) || compared(case)).cloned().collect();
         let k = setting.point.ann_k;
         let queries = self.workload.queries.iter();
         let exact: Vec<Vec<FactKey>> = queries.map(|q| self.baseline.seeds(q, k)).collect();

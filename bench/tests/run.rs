@@ -1,6 +1,7 @@
 //! A whole run against a target that answers from the ordered map itself: every case passes its
 //! gate and is reported by its name; a target that is wrong in one row stops the run.
 
+use hopbine_bench::cases::Store;
 use hopbine_bench::heap::{Heap, Scored};
 use hopbine_bench::report::{CaseLine, Line, table};
 use hopbine_bench::target::{
@@ -192,10 +193,14 @@ fn an_empty_shard_stops_the_run() {
 }
 
 #[test]
-fn one_case_by_name_is_the_only_row_and_an_unknown_name_is_refused() {
+fn one_case_by_name_comes_with_its_plain_rows_and_an_unknown_name_is_refused() {
     let named = |name: &str| BenchSpec { case: Some(name.to_owned()), ..small(SYNTHETIC) };
-    let lines = run_on(Fault::None, &named("seed_expand_rel_fn")).expect("right");
-    assert_eq!(cases(&lines).len(), 1);
+    let name = "seed_expand_rel_fn";
+    let lines = run_on(Fault::None, &named(name)).expect("right");
+    let (plain, engine): (Vec<&CaseLine>, Vec<&CaseLine>) =
+        cases(&lines).into_iter().partition(|case| case.params.store == Store::Plain);
+    assert_eq!(engine.iter().map(|case| &case.case[..]).collect::<Vec<_>>(), [name]);
+    assert!(!plain.is_empty() && engine[0].times_plain.is_some());
     let error = run_on(Fault::None, &named("seed_expand_rel")).expect_err("no such case");
     assert!(error.to_string().contains("seed_expand_rel_fn"), "{error}");
 }
