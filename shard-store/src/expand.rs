@@ -17,6 +17,8 @@ use std::ops::ControlFlow;
 /// Up to so many relations each get a key range of their own; with more, all facts of the entity
 /// are read and tested.
 const RELATION_RANGES_MAX: usize = 16;
+/// How many entities before its own an entity's vectors are brought nearer.
+const ENTITIES_AHEAD: usize = 3;
 /// Rows between two looks at `stop`.
 pub(crate) const STOP_ROWS: u64 = 1024;
 
@@ -61,6 +63,9 @@ pub(crate) fn hop(
         let of_entity = number * per_entity..(number + 1) * per_entity;
         let rows_max = of_entity.clone().map(|range| located.rows_max(range)).sum();
         reader.collector.begin(entity, rows_max);
+        if reader.query.is_some() {
+            located.expect_vectors((number + ENTITIES_AHEAD) * per_entity);
+        }
         let mut flow = ControlFlow::Continue(());
         for range in of_entity {
             flow = located.visit(range, &mut |row| reader.row(&row))?;

@@ -12,6 +12,8 @@ use std::ops::{ControlFlow, Range};
 
 /// Keys decoded at a time.
 const BATCH: u32 = 256;
+/// First rows of a range that are brought nearer before it is read.
+const ROWS_AHEAD: usize = 2;
 
 /// A live row.
 #[derive(Clone, Copy)]
@@ -64,6 +66,17 @@ impl<'s> Located<'s> {
     /// At most so many live rows lie in all of them.
     pub fn rows_max_of_all(&self) -> u64 {
         self.runs.iter().map(|cursor| cursor.rows.count()).sum()
+    }
+
+    /// The vectors of range number `range` will be asked for soon.
+    pub fn expect_vectors(&self, range: usize) {
+        for cursor in &self.runs {
+            if let RunRows::Segment(ranges) = &cursor.rows
+                && let Some(range) = ranges.get(range)
+            {
+                range.clone().take(ROWS_AHEAD).for_each(|row| cursor.run.expect_vector(row));
+            }
+        }
     }
 
     /// Visits the live rows of range number `range` in key order until `visit` breaks.

@@ -219,6 +219,14 @@ impl Run {
         }
     }
 
+    /// The vector of `row` will be asked for soon.
+    #[inline]
+    pub fn expect_vector(&self, row: u32) {
+        if let Data::Segment(file) = &self.data {
+            file.segment.expect(row);
+        }
+    }
+
     /// JSON text of a visible row.
     pub fn payload(&self, row: u32) -> Result<Option<Arc<str>>, StoreError> {
         match &self.data {

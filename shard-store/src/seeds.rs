@@ -39,6 +39,10 @@ impl VectorSource for Vectors<'_, '_> {
         self.search.look_at_stop()?;
         self.run.vector(row)
     }
+
+    fn expect(&self, row: u32) {
+        self.run.expect_vector(row);
+    }
 }
 
 /// The best `k` live facts that pass relations and filter, by `(distance, key)`.

@@ -19,6 +19,9 @@ pub trait VectorSource {
 
     /// The vector of `row`, or `None` for a row without one.
     fn vector(&self, row: u32) -> Result<Option<VectorRow<'_>>, Self::Error>;
+
+    /// The vector of `row` will be asked for soon: whoever can brings it nearer meanwhile.
+    fn expect(&self, _row: u32) {}
 }
 
 /// Rows that may be returned, before dead rows and the predicate are taken off.

@@ -166,7 +166,7 @@ impl Measured<'_> {
         let (query_codes, terms_max) = (query.codes(), self.terms_max);
         let scored = Scored { scores, terms: &terms, terms_max, query: query_codes };
         let mut nearest = Nearest::new(K);
-        scored.each_promising(rerank_count(K), batch, &mut |other| {
+        scored.each_promising(K + 1, batch, &|_| {}, &mut |other| {
             if other != node {
                 tally.reranked += 1;
                 nearest.push(exact(query, other)?, other);

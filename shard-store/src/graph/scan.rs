@@ -20,20 +20,27 @@ pub(super) struct Scored<'a> {
 }
 
 impl Scored<'_> {
-    /// Calls `visit` with every candidate that could still matter, the `first` most promising
-    /// ones in order. `visit` returns the exact distance beyond which nothing matters any more,
-    /// once there is one.
+    /// Calls `visit` with every candidate that could still matter, most promising first. `visit`
+    /// returns the exact distance beyond which nothing matters any more, once there is one; `soon`
+    /// hears of a candidate a little before. About `first` candidates are ranked at once.
     pub fn each_promising<E>(
         &self,
         first: usize,
         batch: &mut Vec<u64>,
+        soon: &dyn Fn(u32),
         visit: &mut dyn FnMut(u32) -> Result<Option<f64>, E>,
     ) -> Result<(), E> {
         let mut limit = Limit::none(self);
         let (mut after, mut count) = (None, first.clamp(1, self.scores.len() + 1));
         loop {
-            smallest(self.scores, after, count, batch);
-            for key in batch.iter() {
+            smallest(self.scores, after, limit.loosest, count, batch);
+            for key in batch.iter().take(VISITS_AHEAD) {
+                soon(*key as u32);
+            }
+            for (place, key) in batch.iter().enumerate() {
+                if let Some(later) = batch.get(place + VISITS_AHEAD) {
+                    soon(*later as u32);
+                }
                 let candidate = *key as u32;
                 if !limit.excludes(candidate) {
                     limit.set(visit(candidate)?);
@@ -43,26 +50,13 @@ impl Scored<'_> {
                 return Ok(());
             }
             after = batch.last().copied();
-            if limit.distance.is_some() {
-                break;
-            }
             count *= 4;
         }
-        for (block, scores) in self.scores.chunks(BLOCK).enumerate() {
-            if !limit.may_hold(scores) {
-                continue;
-            }
-            for (at, score) in scores.iter().enumerate() {
-                let candidate = (block * BLOCK + at) as u32;
-                if after < Some(key(*score, candidate)) && !limit.excludes(candidate) {
-                    limit.set(visit(candidate)?);
-                }
-            }
-        }
-        Ok(())
     }
 }
 
+/// How many visits before its own a candidate is told of: memory takes about as long.
+const VISITS_AHEAD: usize = 3;
 /// Scores looked at together: most blocks hold nothing of interest.
 const BLOCK: usize = 32;
 
@@ -107,12 +101,6 @@ impl<'a> Limit<'a> {
         let (error, size) = (self.scored.terms)(candidate);
         score > self.loosest || score > self.bound.at(error, size)
     }
-
-    /// Whether any of these scores could belong to a row near enough.
-    #[inline]
-    fn may_hold(&self, scores: &[f32]) -> bool {
-        any_within(scores, self.loosest)
-    }
 }
 
 /// Orders candidates by `(score, number)`.
@@ -121,11 +109,19 @@ fn key(score: f32, candidate: u32) -> u64 {
     u64::from(ordered(score)) << 32 | u64::from(candidate)
 }
 
-/// The `count` smallest candidates behind `after`, in order.
-fn smallest(all_scores: &[f32], after: Option<u64>, count: usize, batch: &mut Vec<u64>) {
+/// The `count` smallest candidates behind `after` that are not above `bound`, in order. A bound
+/// that is not a number is none.
+fn smallest(
+    all_scores: &[f32],
+    after: Option<u64>,
+    bound: f32,
+    count: usize,
+    batch: &mut Vec<u64>,
+) {
     batch.clear();
-    let room = 2 * count.max(512);
-    let (mut worst, mut worst_score) = (u64::MAX, f32::NAN);
+    let room = 2 * count.max(128);
+    let mut worst_score = bound;
+    let mut worst = if bound.is_nan() { u64::MAX } else { key(bound, u32::MAX) };
     for (block, scores) in all_scores.chunks(BLOCK).enumerate() {
         if !any_within(scores, worst_score) {
             continue;
@@ -160,6 +156,7 @@ mod tests {
             scores in prop::collection::vec(-3i8..3, 0..3000),
             count in 1usize..700,
             skip in 0usize..50,
+            bound in prop_oneof![Just(f32::NAN), -3.5f32..3.0],
         ) {
             let scores: Vec<f32> = scores.into_iter().map(f32::from).collect();
             let mut plain: Vec<u64> =
@@ -168,8 +165,10 @@ mod tests {
             let after = skip.checked_sub(1).and_then(|last| plain.get(last).copied());
             let behind = if after.is_some() { skip } else { 0 };
             let mut batch = Vec::new();
-            smallest(&scores, after, count, &mut batch);
-            let expected: Vec<u64> = plain.into_iter().skip(behind).take(count).collect();
+            smallest(&scores, after, bound, count, &mut batch);
+            let near = |key: &u64| scores[*key as u32 as usize] <= bound || bound.is_nan();
+            let expected: Vec<u64> =
+                plain.into_iter().skip(behind).filter(near).take(count).collect();
             prop_assert_eq!(batch, expected);
         }
     }

@@ -194,7 +194,7 @@ impl<V: VectorSource + ?Sized> Search<'_, V> {
         if self.ask.k == 0 {
             return Ok(Vec::new());
         }
-        let first = (rerank_count(self.ask.k) as f64 / self.share_that_lives()).ceil() as usize;
+        let first = (self.ask.k.max(32) as f64 / self.share_that_lives()).ceil() as usize;
         let terms_max = (meta.error_max, meta.size_max);
         let RowSet::Sorted(set) = self.ask.filter.rows else {
             self.work.ways.push("scan".to_owned());
@@ -202,7 +202,9 @@ impl<V: VectorSource + ?Sized> Search<'_, V> {
             self.work.codes_scored += u64::from(codes.len());
             let terms = |node| (codes.error(node), codes.size(node));
             let scored = Scored { scores, terms: &terms, terms_max, query: query.codes() };
-            scored.each_promising(first, batch, &mut |node| {
+            let (members, vectors) = (self.members, self.vectors);
+            let soon = |node: u32| vectors.expect(members.first_row(node));
+            scored.each_promising(first, batch, &soon, &mut |node| {
                 self.visit_node(node, None, &mut nearest)?;
                 Ok(nearest.limit())
             })?;
@@ -222,7 +224,9 @@ impl<V: VectorSource + ?Sized> Search<'_, V> {
         self.work.codes_scored += scorer.scored;
         let terms = |at: u32| (codes.error(nodes[at as usize]), codes.size(nodes[at as usize]));
         let scored = Scored { scores, terms: &terms, terms_max, query };
-        scored.each_promising(first, batch, &mut |at| {
+        let (members, vectors) = (self.members, self.vectors);
+        let soon = |at: u32| vectors.expect(members.first_row(nodes[at as usize]));
+        scored.each_promising(first, batch, &soon, &mut |at| {
             self.visit_node(nodes[at as usize], Some(set), &mut nearest)?;
             Ok(nearest.limit())
         })?;

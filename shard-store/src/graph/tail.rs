@@ -4,7 +4,7 @@ use super::ask::{RowSet, RunAsk, VectorRow, VectorSource};
 use super::nearest::Nearest;
 use super::scan::Scored;
 use super::scratch::Scratch;
-use super::search::{rerank_count, scan_exact};
+use super::search::scan_exact;
 use crate::codes::{Query, RowTerms, code_stride, encode_row, own_scale};
 use hopbine_proto::call::{SeedMode, Work};
 use hopbine_proto::{FactKey, Metric};
@@ -132,7 +132,8 @@ fn scan<V: VectorSource + ?Sized>(
     let query = ask.query.codes();
     let scored = Scored { scores, terms: &terms_of, terms_max, query };
     let mut nearest = Nearest::new(ask.k);
-    scored.each_promising(rerank_count(ask.k), batch, &mut |at| {
+    let soon = |at: u32| vectors.expect(row_of(at));
+    scored.each_promising(ask.k.max(32), batch, &soon, &mut |at| {
         let row = row_of(at);
         if !ask.filter.is_dead(row)
             && let Some(vector) = vectors.vector(row)?

@@ -11,7 +11,7 @@ use super::writer::VectorSpace;
 use super::zone::{self, Zone};
 use crate::error::StoreError;
 use crate::graph::{IndexMeta, IndexSections, SegmentIndex, VectorRow, VectorSource};
-use crate::kernel::cast;
+use crate::kernel::{cast, prefetch};
 use crate::manifest::SegmentMeta;
 use hopbine_proto::disk::{Disk, FileBytes};
 use hopbine_proto::{EntityId, FactKey, LogIndex, Names, RelationId};
@@ -392,6 +392,16 @@ fn check_identity(
 
 impl VectorSource for Segment {
     type Error = StoreError;
+
+    /// Asks the processor for the vector's cache lines.
+    fn expect(&self, row: u32) {
+        let Some(place) = self.flags.vectors.place(row) else { return };
+        let stride = self.layout.header.dim as usize * 4;
+        let at = self.vectors_at + place as usize * stride;
+        for line in self.layout.pages.file()[at..at + stride].chunks(64) {
+            prefetch(&line[0]);
+        }
+    }
 
     #[inline]
     fn vector(&self, row: u32) -> Result<Option<VectorRow<'_>>, StoreError> {
