@@ -7,12 +7,12 @@ use hopbine_proto::GroupId;
 use hopbine_proto::disk::Disk;
 use hopbine_proto::sim_disk::{SimDisk, Tear};
 use hopbine_raft::log::record::{self, Head, Kind, Spot};
-use hopbine_raft::log::segment::{self, HEADER_BYTES};
+use hopbine_raft::log::segment::{self, HEADER_BYTES, TRAILER_BYTES};
 use hopbine_raft::log::{GroupLog, SharedLog};
 use hopbine_raft::{LogError, LogPosition, check_log};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use support::{DIR, Held, Op, Story, open};
@@ -255,6 +255,28 @@ fn a_segment_in_the_place_of_another_is_refused_by_opening_and_by_the_check() {
             let refused = read_all(&swapped);
             assert!(matches!(refused, Err(LogError::Damaged { .. })), "{from:?} as {to:?}");
         }
+    }
+}
+
+#[test]
+fn a_full_last_segment_whose_start_is_wiped_is_refused_by_opening_and_by_the_check() {
+    let (disk, _) = long_log();
+    let sealed = |path: &PathBuf| {
+        let bytes = disk.read(path).expect("read");
+        let trailer = &bytes[bytes.len() - TRAILER_BYTES as usize..];
+        segment::read_trailer(trailer, bytes.len() as u64).is_some()
+    };
+    let files = disk.files();
+    let place = files.iter().rposition(sealed).expect("a full segment");
+    let full = &files[place];
+    files[place + 1..].iter().for_each(|later| disk.remove(later).expect("removed"));
+    let len = disk.read(full).expect("read").len();
+    for wiped in [1, 64, 200, len / 2, len - 64] {
+        let damaged = disk.fork();
+        damaged.tamper(full, |bytes| bytes[..wiped].fill(0));
+        let checked = check_log(Arc::new(damaged.fork()), Path::new(DIR));
+        assert!(matches!(checked, Err(LogError::Damaged { .. })), "{wiped} of {len} bytes");
+        assert!(read_all(&damaged).is_err(), "{wiped} of {len} bytes");
     }
 }
 

@@ -188,10 +188,10 @@ impl LogDir {
         recovered: &mut Recovered,
         verify: Verify,
     ) -> Result<Option<Segment>, LogError> {
-        if verify == Verify::Footers
-            && let Some(sealed) = self.read_sealed(number)?
-        {
-            return Ok(Some(sealed));
+        // A trailer in place proves a segment that was full, whatever its header says.
+        let sealed = self.read_sealed(number)?;
+        if verify == Verify::Footers && sealed.is_some() {
+            return Ok(sealed);
         }
         let bytes = self.read_whole(number)?;
         if !has_header(&bytes, number) {
@@ -202,7 +202,6 @@ impl LogDir {
             recovered.empty.push(number);
             return Ok(None);
         }
-        let sealed = self.read_sealed(number)?;
         let (listing, stop) = segment::scan(&bytes, number);
         if let Some(sealed) = sealed {
             self.check_same(number, &listing, &sealed.listing)?;
