@@ -81,6 +81,17 @@ impl Catalogue {
         self.graphs.values()
     }
 
+    /// Whether a shard of this number was ever given to a graph, dropped or not.
+    pub fn has_given(&self, shard: ShardId) -> bool {
+        (1..=self.next_shard).contains(&shard.0)
+    }
+
+    /// Whether a shard of this number was given to a graph that is no more.
+    pub fn has_dropped(&self, shard: ShardId) -> bool {
+        let mut shards = self.graphs().flat_map(|graph| &graph.shards);
+        self.has_given(shard) && !shards.any(|known| known.id == shard)
+    }
+
     /// One graph by name.
     pub fn graph(&self, name: &str) -> Option<&Arc<GraphInfo>> {
         self.graphs.get(name)

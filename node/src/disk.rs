@@ -97,26 +97,38 @@ pub fn check_format(disk: &dyn Disk, dir: &Path) -> Result<(), NodeError> {
         }
         (Some(FORMAT_TITLE), Some(_)) => Ok(()),
         _ => {
-            let reason = "its FORMAT file cannot be read".to_owned();
-            Err(NodeError::Foreign { dir: dir.to_owned(), reason })
+            let reason = "it cannot be read".to_owned();
+            Err(NodeError::Damaged { file: "FORMAT".to_owned(), reason })
         }
     }
 }
 
-/// The node's id, made from `fresh` at first start and kept.
+/// The node's id, made from `fresh` in a new folder and kept. A folder that holds anything more
+/// than its format has lost its id.
 pub fn node_id(disk: &dyn Disk, dir: &Path, fresh: u64) -> Result<NodeId, NodeError> {
+    if let Some(known) = known_node_id(disk, dir)? {
+        return Ok(known);
+    }
+    let text = format!("{fresh}\n");
+    disk.replace(&dir.join("node-id"), text.as_bytes()).map_err(NodeError::io("write node-id"))?;
+    Ok(NodeId(fresh))
+}
+
+/// The node's id; `None` in a folder that never had one. Changes nothing.
+pub fn known_node_id(disk: &dyn Disk, dir: &Path) -> Result<Option<NodeId>, NodeError> {
+    let damaged = |reason: String| NodeError::Damaged { file: "node-id".to_owned(), reason };
     let path = dir.join("node-id");
     if disk.len(&path).map_err(NodeError::io("look at node-id"))?.is_none() {
-        let text = format!("{fresh}\n");
-        disk.replace(&path, text.as_bytes()).map_err(NodeError::io("write node-id"))?;
-        return Ok(NodeId(fresh));
+        let names = disk.list(dir).map_err(NodeError::io("list the data folder"))?;
+        let new = |name: &String| name == "LOCK" || name == "FORMAT" || name.ends_with(".tmp");
+        return match names.iter().find(|name| !new(name)) {
+            None => Ok(None),
+            Some(other) => Err(damaged(format!("it is missing beside {other}"))),
+        };
     }
     let bytes = disk.read(&path).map_err(NodeError::io("read node-id"))?;
     let number = String::from_utf8_lossy(&bytes).trim().parse().ok();
-    number.map(NodeId).ok_or_else(|| NodeError::Damaged {
-        file: "node-id".to_owned(),
-        reason: "it holds no number".to_owned(),
-    })
+    number.map(|id| Some(NodeId(id))).ok_or_else(|| damaged("it holds no number".to_owned()))
 }
 
 /// A number that no other start of any process is likely to make; never 0.
@@ -174,6 +186,11 @@ mod tests {
         disk.create_dir(dir).expect("made");
         assert_eq!(node_id(&disk, dir, 5).expect("made"), NodeId(5));
         assert_eq!(node_id(&disk, dir, 6).expect("kept"), NodeId(5));
+        let lost = disk.fork();
+        lost.create_dir(&dir.join("raft")).expect("made");
+        lost.replace(&dir.join("raft").join("1.log"), b"").expect("written");
+        lost.remove(&dir.join("node-id")).expect("removed");
+        assert!(matches!(node_id(&lost, dir, 7), Err(NodeError::Damaged { .. })));
         disk.replace(&dir.join("node-id"), b"what").expect("written");
         assert!(matches!(node_id(&disk, dir, 7), Err(NodeError::Damaged { .. })));
     }

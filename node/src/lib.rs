@@ -7,6 +7,7 @@ mod config;
 mod disk;
 mod driver;
 mod error;
+mod folder;
 mod meta;
 mod replica;
 mod server;

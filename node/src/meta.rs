@@ -109,9 +109,12 @@ fn load(disk: &dyn Disk, path: &Path) -> Result<Option<Saved>, NodeError> {
 }
 
 /// Verifies the file below a data folder, for the offline check.
-pub fn check_file(disk: &dyn Disk, dir: &Path) -> Result<Option<Catalogue>, NodeError> {
+pub fn check_file(
+    disk: &dyn Disk,
+    dir: &Path,
+) -> Result<Option<(LogPosition, Catalogue)>, NodeError> {
     let saved = load(disk, &dir.join("catalogue").join("STATE"))?;
-    Ok(saved.map(|saved| saved.catalogue))
+    Ok(saved.map(|saved| (saved.at, saved.catalogue)))
 }
 
 /// The body of a command for the catalogue.

@@ -333,7 +333,7 @@ impl Node {
     }
 
     fn group_problem(&self, error: RaftError) -> Problem {
-        if matches!(error, RaftError::Failed { .. } | RaftError::Log(_)) {
+        if matches!(error, RaftError::Failed { .. } | RaftError::Lost { .. } | RaftError::Log(_)) {
             error!(%error, "a raft group failed");
             self.upkeep.fail(error.to_string());
         }

@@ -7,6 +7,7 @@ use hopbine_proto::call::{
     FetchRequest, Freshness, HopOutput, HopRequest, Idempotency, ReadContext, Relations, SeedMode,
     SeedRequest, Wait, With, WriteBatch, WriteContext, WriteOp, WriteReply,
 };
+use hopbine_proto::disk::Disk;
 use hopbine_proto::graph::{GraphConfig, GraphInfo, IdKind};
 use hopbine_proto::score::ScoreMode;
 use hopbine_proto::sim_disk::{SimDisk, Tear};
@@ -254,4 +255,61 @@ fn forget(op: &WriteOp, state: &mut State) {
         WriteOp::Delete(key) => state.remove(key),
         WriteOp::DeletePrefix { .. } => unreachable!("not written here"),
     };
+}
+
+/// Takes something away from a data folder.
+type Loss = (&'static str, fn(&SimDisk, &Path));
+
+const LOSSES: [Loss; 7] = [
+    ("the node's number", |disk, dir| disk.remove(&dir.join("node-id")).expect("removed")),
+    ("the right number", |disk, dir| disk.tamper(&dir.join("node-id"), |text| text[0] ^= 1)),
+    ("a manifest", |disk, dir| disk.remove(&dir.join("shards/1/MANIFEST")).expect("removed")),
+    ("a shard", |disk, dir| disk.remove_dir(&dir.join("shards/1")).expect("removed")),
+    ("the log", |disk, dir| disk.remove_dir(&dir.join("raft")).expect("removed")),
+    ("the log's records", |disk, dir| {
+        for path in disk.files().iter().filter(|path| path.starts_with(dir.join("raft"))) {
+            disk.tamper(path, |bytes| bytes.truncate(64));
+        }
+    }),
+    ("log and catalogue", |disk, dir| {
+        disk.remove_dir(&dir.join("raft")).expect("removed");
+        // A short-lived node may not have saved its catalogue yet.
+        let _ = disk.remove_dir(&dir.join("catalogue"));
+    }),
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_folder_that_lost_a_part_is_refused_and_the_rest_of_it_is_left_alone() {
+    let (disk, dir) = (SimDisk::new(), Path::new("/data"));
+    let open = |disk: &SimDisk| {
+        let parts = Parts { disk: Arc::new(disk.clone()), ..Parts::default() };
+        Node::open_on(parts, dir, config())
+    };
+    let node = open(&disk).await.expect("opened");
+    let (graph, _) = node.create("g".into(), graph_config(&[100])).await.expect("created");
+    for entity in (0..3_000).step_by(10) {
+        let ops = (0..10).map(|target| WriteOp::Upsert(fact(entity % 200, target, entity)));
+        write(&node, &graph, ops.collect(), None).await.expect("written");
+    }
+    node.shutdown().await.expect("stopped");
+    drop(node);
+    let shards = |disk: &SimDisk| -> Vec<_> {
+        let files = disk.files().into_iter();
+        files.filter(|path| path.extension().is_some_and(|end| end == "segment")).collect()
+    };
+    assert!(shards(&disk).len() >= 2, "{:?}", disk.files());
+    for (what, take) in LOSSES {
+        let disk = disk.fork();
+        take(&disk, dir);
+        let before = shards(&disk);
+        for time in ["first", "second"] {
+            let checked: Arc<dyn Disk> = Arc::new(disk.clone());
+            let report = check_folder(&checked, dir).expect("checked");
+            assert!(!report.findings.is_empty(), "without {what} the {time} check finds nothing");
+            let refused = open(&disk).await.err();
+            let damaged = matches!(refused, Some(NodeError::Damaged { .. }));
+            assert!(damaged, "without {what}, {time} time: {refused:?}");
+            assert_eq!(shards(&disk), before, "without {what}");
+        }
+    }
 }

@@ -51,6 +51,14 @@ pub enum RaftError {
         /// What happened.
         reason: String,
     },
+    /// Stop serving; restore the log or what it belongs to: one of the two is not whole.
+    #[error("group {group}: {reason}")]
+    Lost {
+        /// Which group.
+        group: GroupId,
+        /// How they contradict each other.
+        reason: String,
+    },
     /// The log itself can not be used.
     #[error(transparent)]
     Log(#[from] LogError),

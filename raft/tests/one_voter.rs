@@ -163,7 +163,7 @@ async fn a_machine_that_lost_what_the_log_gave_up_is_refused() {
     std::fs::remove_file(dir.path().join("toy-1")).expect("removed");
     let empty = support::Toy::open(node.disk.clone(), &dir.path().join("toy-1"));
     let refused = node.groups.start_group(group.id(), group.replica(), empty, founding()).await;
-    assert!(matches!(refused.err(), Some(RaftError::Failed { .. })));
+    assert!(matches!(refused.err(), Some(RaftError::Lost { .. })));
     let whole = node.groups.start_group(group.id(), group.replica(), toy, founding()).await;
     whole.expect("started").ready(node.soon()).await.expect("ready");
 }

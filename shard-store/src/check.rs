@@ -3,6 +3,7 @@
 use crate::error::StoreError;
 use crate::manifest::{MANIFEST_FILE, Manifest, list_orphans};
 use crate::segment::{Segment, VectorSpace};
+use hopbine_proto::LogIndex;
 use hopbine_proto::disk::Disk;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -21,6 +22,8 @@ pub struct Finding {
 /// What a check found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
+    /// Last log entry that the segments hold; `None` without a readable manifest.
+    pub applied: Option<LogIndex>,
     /// Segments that the manifest names.
     pub segments: usize,
     /// Rows of the segments that are sound, tombstones and hidden ones included.
@@ -54,6 +57,7 @@ pub fn check_shard_folder(disk: &dyn Disk, dir: &Path) -> Result<Report, StoreEr
     };
     let space = VectorSpace { dim: manifest.dim, metric: manifest.metric };
     report.segments = manifest.segments.len();
+    report.applied = Some(manifest.applied_index);
     let mut damaged = BTreeSet::new();
     for meta in &manifest.segments {
         let opened = Segment::open(disk, dir, meta, space);

@@ -24,6 +24,10 @@ impl Shard {
             let exists = std::io::ErrorKind::AlreadyExists;
             return Err(StoreError::Io(std::io::Error::new(exists, "the folder holds a shard")));
         }
+        // Whoever lost the manifest must not lose the segments, too.
+        if disk.list(&dir)?.iter().any(|name| name.ends_with(".segment")) {
+            return Err(StoreError::DamagedManifest { what: "there is none beside the segments" });
+        }
         let (range, epoch) = (config.range, config.epoch);
         let manifest = Manifest::new(config.shard, config.dim, config.metric, range, epoch);
         manifest.store(&*disk, &dir)?;

@@ -6,6 +6,7 @@ use crate::catalogue::{Catalogue, CatalogueCommand, CatalogueReply};
 use crate::config::NodeConfig;
 use crate::disk::{self, FolderLock};
 use crate::error::NodeError;
+use crate::folder::folders_of_dropped;
 use crate::meta::{self, Meta};
 use crate::replica::Replica;
 use crate::views::Views;
@@ -16,7 +17,7 @@ use hopbine_proto::shard_map::ShardDescriptor;
 use hopbine_proto::status::{Code, Problem};
 use hopbine_proto::{Clock, Epoch, GraphId, GroupId, NodeId, ReplicaId, ShardId, Spawn};
 use hopbine_raft::{
-    Command, Founding, Group, Groups, Machine, NoPeers, RaftConfig, RaftError, World,
+    Command, Founding, Group, Groups, LogError, Machine, NoPeers, RaftConfig, RaftError, World,
 };
 use hopbine_shard_store::{Shard, ShardConfig};
 use std::collections::BTreeMap;
@@ -24,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
-use tracing::{info, warn};
+use tracing::info;
 
 /// The group of the catalogue, and its only replica in a cluster of one.
 const CATALOGUE: GroupId = GroupId(0);
@@ -215,10 +216,12 @@ impl Node {
         Ok(())
     }
 
-    /// Hosts every shard that the catalogue gives to this node, and removes the folders of shards
-    /// that it does not know (any more).
+    /// Hosts every shard of the catalogue, and removes the folders of shards whose graphs were
+    /// dropped. Touches nothing before it is clear that log, catalogue, shards and this node's
+    /// number belong together.
     async fn host_all(self: &Arc<Self>) -> Result<(), NodeError> {
         let catalogue = self.catalogue();
+        let dropped = folders_of_dropped(self.parts.disk.as_ref(), &self.dir, &catalogue, self.id)?;
         for graph in catalogue.graphs() {
             for shard in &graph.shards {
                 self.host(graph, shard).await?;
@@ -227,13 +230,9 @@ impl Node {
         let data = &self.parts.disk;
         let dir = self.dir.join("shards");
         data.create_dir(&dir).map_err(NodeError::io("create the shards folder"))?;
-        for name in data.list(&dir).map_err(NodeError::io("list the shards folder"))? {
-            let known = name.parse().is_ok_and(|id| self.find(ShardId(id)).is_some());
-            if !known {
-                warn!(shard = %name, "removing the folder of a shard that no graph has");
-                let removed = data.remove_dir(&dir.join(&name));
-                removed.map_err(NodeError::io("remove a shard folder"))?;
-            }
+        for folder in dropped {
+            info!(folder = %folder.display(), "removing the shard of a dropped graph");
+            data.remove_dir(&folder).map_err(NodeError::io("remove a shard folder"))?;
         }
         for group in self.groups.known() {
             let known = group == CATALOGUE || self.find(ShardId(group.0)).is_some();
@@ -302,6 +301,8 @@ impl Node {
     /// Stops the shards of a dropped graph and removes their folders and log records.
     pub(crate) async fn unhost_graph(&self, graph: &GraphInfo) -> Result<(), NodeError> {
         let _shaping = self.shaping.lock().await;
+        // What is left by a crash from here on is known as dropped.
+        self.meta.save()?;
         for shard in &graph.shards {
             let removed = {
                 let mut hosted = self.hosted.write().unwrap_or_else(PoisonError::into_inner);
@@ -364,7 +365,12 @@ async fn start_group(
 }
 
 fn group_error(group: GroupId, error: RaftError) -> NodeError {
-    NodeError::Group { group: group.0, reason: error.to_string() }
+    match error {
+        RaftError::Lost { .. } | RaftError::Log(LogError::Damaged { .. }) => {
+            NodeError::Damaged { file: "raft".to_owned(), reason: error.to_string() }
+        }
+        _ => NodeError::Group { group: group.0, reason: error.to_string() },
+    }
 }
 
 fn shard_error(shard: ShardId, reason: &str) -> NodeError {
@@ -381,9 +387,10 @@ pub(crate) fn problem_of(error: RaftError) -> Problem {
         RaftError::Late(_) => Code::DeadlineExceeded,
         RaftError::Unknown(_) => Code::OutcomeUnknown,
         RaftError::Stopped(_) => Code::ShuttingDown,
-        RaftError::Running(_) | RaftError::Failed { .. } | RaftError::Log(_) => {
-            Code::ShardUnavailable
-        }
+        RaftError::Running(_)
+        | RaftError::Failed { .. }
+        | RaftError::Lost { .. }
+        | RaftError::Log(_) => Code::ShardUnavailable,
     };
     let problem = Problem::new(code, error.to_string());
     match code {

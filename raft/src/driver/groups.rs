@@ -89,10 +89,14 @@ impl Groups {
         let config = openraft_config(group, &self.config).validate();
         let config = Arc::new(config.map_err(|error| failed(&error))?);
         let log = self.log.group(group);
-        let (purged, held) = (log.purged(), machine.recovered().at);
+        let (purged, last, held) = (log.purged(), log.last(), machine.recovered().at);
         if purged.index > held.index {
-            let lost = format!("the log begins after {purged}, but the machine only holds {held}");
-            return Err(failed(&lost));
+            let reason = format!("the log begins after {purged}, but the machine holds {held}");
+            return Err(RaftError::Lost { group, reason });
+        }
+        if last.index < held.index {
+            let reason = format!("the log ends at {last}, but the machine holds {held}");
+            return Err(RaftError::Lost { group, reason });
         }
         let applier = Applier::new(machine).map_err(|error| failed(&error))?;
         let applied = applier.progress();

@@ -9,8 +9,11 @@ use super::segment::{
     self, Footer, HEADER_BYTES, Listing, Stop, TRAILER_BYTES, has_header, header_of_another,
     was_used,
 };
+use crate::command::LogPosition;
 use crate::error::LogError;
+use hopbine_proto::GroupId;
 use hopbine_proto::disk::{Disk, DiskFile};
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -311,8 +314,8 @@ pub struct LogReport {
     pub bytes: u64,
     /// Records, batch records included.
     pub records: u64,
-    /// Groups that the log still holds.
-    pub groups: u64,
+    /// Groups that the log still holds, with the last entry purged and the last one there is.
+    pub groups: BTreeMap<GroupId, (LogPosition, LogPosition)>,
     /// File and offset of a torn last write: harmless, cut at the next start.
     pub torn: Option<(PathBuf, u64)>,
 }
@@ -329,7 +332,7 @@ pub fn check_log(disk: Arc<dyn Disk>, dir: &Path) -> Result<LogReport, LogError>
         segments: segments.len(),
         bytes: segments.iter().map(|segment| segment.listing.end).sum(),
         records: segments.iter().map(|segment| segment.listing.records.len() as u64).sum(),
-        groups: groups.len() as u64,
+        groups: groups.iter().map(|(id, group)| (*id, (group.purged(), group.last()))).collect(),
         torn: last.zip(recovered.torn_at).map(|(number, offset)| (log.path(number), offset)),
     })
 }
