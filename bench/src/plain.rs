@@ -114,16 +114,17 @@ struct Arrival {
     start: EntityId,
     prefix: f64,
     path: Vec<(FactKey, Option<f64>)>,
+    /// Place of the way without the last fact among those to that fact's entity.
+    rank: usize,
 }
 
 impl Arrival {
-    /// Smaller prefix first; between equal ones the facts are compared from the last backwards.
+    /// Smaller prefix first; between equal ones the smaller last fact; then whichever came first
+    /// before that fact.
     fn order(&self, other: &Self) -> Ordering {
-        let backwards = |arrival: &Self| -> Vec<FactKey> {
-            arrival.path.iter().rev().map(|(key, _)| *key).collect()
-        };
+        let last = |arrival: &Self| arrival.path.last().map(|(key, _)| *key);
         let prefixes = self.prefix.total_cmp(&other.prefix);
-        prefixes.then_with(|| backwards(self).cmp(&backwards(other)))
+        prefixes.then_with(|| (last(self), self.rank).cmp(&(last(other), other.rank)))
     }
 }
 
@@ -240,7 +241,7 @@ impl Plain {
     }
 
     fn starts(&self, question: &Question) -> BTreeMap<EntityId, Vec<Arrival>> {
-        let arrival = |start, prefix| vec![Arrival { start, prefix, path: Vec::new() }];
+        let arrival = |start, prefix| vec![Arrival { start, prefix, path: Vec::new(), rank: 0 }];
         let (column, weight) = match &question.starts {
             Starts::Nearest { column, weight, .. } | Starts::Seeds { column, weight, .. } => {
                 (*column, *weight)
@@ -256,7 +257,7 @@ impl Plain {
                 Column::Target => seed.key.target,
             };
             // The nearest seed of a start comes first.
-            starts.entry(start).or_insert_with(|| arrival(start, weight * seed.distance));
+            starts.entry(start).or_insert_with(|| arrival(start, weight * seed.distance + 0.0));
         }
         starts
     }
@@ -271,12 +272,13 @@ impl Plain {
         let mut walked = Vec::new();
         for (entity, arrivals) in frontier {
             for (key, distance) in self.edges(question, *entity, relations) {
-                for arrival in arrivals {
+                for (rank, arrival) in arrivals.iter().enumerate() {
                     if key.target == arrival.start && !question.return_to_start {
                         continue;
                     }
                     let mut next = arrival.clone();
                     next.path.push((key, distance));
+                    next.rank = rank;
                     if let Some(distance) = distance {
                         next.prefix = arrival.prefix + weight * distance;
                     }

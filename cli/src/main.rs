@@ -32,7 +32,7 @@ mod version;
 use clap::{Args, Parser, Subcommand};
 use failure::Failure;
 use serde_json::{Map, Value};
-use session::Session;
+use session::{Folder, Session};
 use settings::{Flags, Resolved};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -181,7 +181,11 @@ async fn run(verb: &Verb, resolved: &Resolved) -> Result<(), Failure> {
 }
 
 async fn ask(verb: &Ask, resolved: &Resolved) -> Result<(), Failure> {
-    let session = Session::open(resolved).await?;
+    let folder = match verb {
+        Ask::Import(_) | Ask::Graph(graph::Graph::Create(_)) => Folder::MadeWhenMissing,
+        _ => Folder::MustExist,
+    };
+    let session = Session::open(resolved, folder).await?;
     let asked = async {
         match verb {
             Ask::Import(args) => import::run(&session, args).await,

@@ -20,13 +20,22 @@ pub struct Session {
     pub timeout: Option<String>,
 }
 
+/// What to do about a data folder that is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Folder {
+    /// Make it: the verb brings data.
+    MadeWhenMissing,
+    /// Refuse: there is nothing to be read, and the name may be mistyped.
+    MustExist,
+}
+
 /// Fields of a request body.
 pub type Body = Map<String, Value>;
 
 impl Session {
     /// Opens the data folder, or points to the URL, whichever was said by the stronger source.
     /// Without either, the default URL.
-    pub async fn open(resolved: &Resolved) -> Result<Self, Failure> {
+    pub async fn open(resolved: &Resolved, folder: Folder) -> Result<Self, Failure> {
         let settings = &resolved.settings;
         let transport = match (resolved.origin("data"), resolved.origin("url")) {
             (Origin::Flag, Origin::Flag) => {
@@ -35,6 +44,11 @@ impl Session {
                 return Err(Failure::Usage(text.to_owned()));
             }
             (data, url) if data > url || (data == url && *data != Origin::Default) => {
+                let dir = &settings.data;
+                if folder == Folder::MustExist && !dir.is_dir() {
+                    let text = format!("there is no data folder {}", dir.display());
+                    return Err(Failure::NotFound(text));
+                }
                 let embedded = Embedded::open(&settings.data, &settings.node).await?;
                 Transport::Embedded(embedded)
             }

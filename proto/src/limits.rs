@@ -61,6 +61,8 @@ pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(2);
 pub const MAX_STALENESS_DEFAULT: Duration = Duration::from_secs(5);
 /// Memtable bytes after which it is frozen and flushed.
 pub const MEMTABLE_BYTES_DEFAULT: usize = 64 * 1024 * 1024;
+/// Largest size of a weight: with distances below 1e81 no sum over eight hops overflows.
+pub const WEIGHT_MAX: f64 = 1e100;
 /// Memory of one merge of segments: 1.2 million rows at 384 components and 24 links.
 pub const MERGE_MEMORY_DEFAULT: u64 = 1 << 30;
 /// Frozen memtables waiting for their flush; beyond it writers get `overloaded`.

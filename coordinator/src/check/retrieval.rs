@@ -36,8 +36,8 @@ pub fn graph_rag(
     let hops = hops(graph, &request.relation_path, request.hop_weights.as_deref())?;
     let ann_k = count_u32(request.ann_k, limits::TOP_K_MAX, "/ann_k")?;
     let top_k = count_u32(request.top_k, limits::TOP_K_MAX, "/top_k")?;
-    if !request.seed_weight.is_finite() {
-        return Err(invalid("/seed_weight", "must be finite"));
+    if !is_weight(request.seed_weight) {
+        return Err(invalid("/seed_weight", no_weight()));
     }
     let seed_relations = relations(graph, request.seed_relations.as_deref(), "/seed_relations")?;
     let fixed = seed_mode(graph, request.ef_search, request.exact_seeds)?;
@@ -233,8 +233,8 @@ fn hops(
             let detail = format!("needs one weight per hop: {}, not {}", path.len(), weights.len());
             return Err(invalid("/hop_weights", detail));
         }
-        if let Some(place) = weights.iter().position(|weight| !weight.is_finite()) {
-            return Err(invalid(format!("/hop_weights/{place}"), "must be finite"));
+        if let Some(place) = weights.iter().position(|weight| !is_weight(*weight)) {
+            return Err(invalid(format!("/hop_weights/{place}"), no_weight()));
         }
     }
     let mut hops = Vec::with_capacity(path.len());
@@ -251,6 +251,14 @@ fn hops(
         hops.push(Hop { relations, weight: weights.map_or(1.0, |weights| weights[i]) });
     }
     Ok(hops)
+}
+
+fn is_weight(weight: f64) -> bool {
+    weight.abs() <= limits::WEIGHT_MAX
+}
+
+fn no_weight() -> String {
+    format!("must be a number of size {:e} at most", limits::WEIGHT_MAX)
 }
 
 fn entities(

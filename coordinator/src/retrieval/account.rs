@@ -69,8 +69,15 @@ impl Account {
         self.hops.push(HopLine::default());
     }
 
-    /// A shard's counts of the current hop.
-    pub fn hop_counts(&mut self, shard: ShardId, index: LogIndex, counts: &HopCounts) {
+    /// A shard's counts of the current hop, which may read `limit_rows` facts. Each shard stops
+    /// there by itself; when only all of them together read more, that is told just the same.
+    pub fn hop_counts(
+        &mut self,
+        shard: ShardId,
+        index: LogIndex,
+        counts: &HopCounts,
+        limit_rows: u64,
+    ) {
         let Some(hop) = self.hops.last_mut() else { return };
         hop.indexes.insert(shard, index);
         let sum = &mut hop.counts;
@@ -82,7 +89,7 @@ impl Account {
         sum.cut_return += counts.cut_return;
         sum.targets += counts.targets;
         sum.cut_beam += counts.cut_beam;
-        sum.truncated |= counts.truncated;
+        sum.truncated |= counts.truncated || sum.read > limit_rows;
     }
 
     /// Targets that the coordinator cut when it merged the current hop.

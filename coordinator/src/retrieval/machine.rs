@@ -195,7 +195,12 @@ impl Retrieval {
                 }
                 self.account.answered(shard, reply.index, &reply.work);
                 if task == Task::Hop {
-                    self.account.hop_counts(shard, reply.index, &reply.counts);
+                    self.account.hop_counts(
+                        shard,
+                        reply.index,
+                        &reply.counts,
+                        self.plan.limit_rows,
+                    );
                 }
                 self.hop_replies.insert(shard, reply);
             }
@@ -215,7 +220,9 @@ impl Retrieval {
                 if !self.plan.allow_partial {
                     return self.fail(problem);
                 }
-                self.account.missing(shard, Missing::Shard);
+                let late = problem.code == Code::DeadlineExceeded;
+                let why = if late { Missing::Deadline } else { Missing::Shard };
+                self.account.missing(shard, why);
             }
         }
         if self.waiting.is_empty() { self.advance() } else { Vec::new() }

@@ -21,7 +21,8 @@ pub fn seeds(parts: impl Iterator<Item = Vec<Seed>>, k: usize) -> Vec<Seed> {
 pub fn starts(starts: impl Iterator<Item = (EntityId, f64)>, weight: f64) -> Vec<(EntityId, f64)> {
     let mut smallest = BTreeMap::new();
     for (entity, distance) in starts {
-        smallest.entry(entity).or_insert(weight * distance);
+        // Adding 0 makes a negative zero positive: equal prefixes must compare as equal.
+        smallest.entry(entity).or_insert(weight * distance + 0.0);
     }
     smallest.into_iter().collect()
 }

@@ -19,23 +19,16 @@ pub struct Trail {
 struct Layer {
     /// Ascending; each with the end of its ways.
     entities: Vec<(EntityId, usize)>,
-    ways: Vec<Way>,
-}
-
-#[derive(Debug)]
-struct Way {
-    step: Step,
-    /// Rank of the reversed path among the ways of this entity.
-    rank: u32,
+    ways: Vec<Step>,
 }
 
 impl Layer {
-    fn ways_at(&self, position: usize) -> &[Way] {
+    fn ways_at(&self, position: usize) -> &[Step] {
         let begin = if position == 0 { 0 } else { self.entities[position - 1].1 };
         &self.ways[begin..self.entities[position].1]
     }
 
-    fn ways_into(&self, entity: EntityId) -> &[Way] {
+    fn ways_into(&self, entity: EntityId) -> &[Step] {
         match self.entities.binary_search_by_key(&entity, |(known, _)| *known) {
             Ok(position) => self.ways_at(position),
             Err(_) => &[],
@@ -53,9 +46,7 @@ impl Trail {
     pub fn push(&mut self, targets: Vec<TargetReply>) {
         let mut layer = Layer::default();
         for target in targets {
-            let ranks = reversed_path_ranks(&target.steps);
-            let ways = target.steps.into_iter().zip(ranks);
-            layer.ways.extend(ways.map(|(step, rank)| Way { step, rank }));
+            layer.ways.extend(target.steps);
             layer.entities.push((target.target, layer.ways.len()));
         }
         self.layers.push(layer);
@@ -97,11 +88,8 @@ impl Trail {
                 arrivals: layer
                     .ways_at(position)
                     .iter()
-                    .map(|way| Arrival {
-                        start: way.step.start,
-                        prefix: way.step.prefix,
-                        tie: way.rank,
-                    })
+                    .zip(0..)
+                    .map(|(way, tie)| Arrival { start: way.start, prefix: way.prefix, tie })
                     .collect(),
             })
             .collect()
@@ -112,26 +100,14 @@ impl Trail {
         let mut path = vec![last];
         let mut entity = last.key.entity;
         for layer in self.layers.iter().rev() {
-            let way = layer.ways_into(entity).iter().find(|way| way.step.start == last.start);
+            let way = layer.ways_into(entity).iter().find(|way| way.start == last.start);
             let Some(way) = way else { break };
-            path.push(way.step);
-            entity = way.step.key.entity;
+            path.push(*way);
+            entity = way.key.entity;
         }
         path.reverse();
         path
     }
-}
-
-/// Rank of each way's reversed path among `steps`: facts are compared from the last backwards.
-/// The way before a fact is known by its own rank (`tie`), so one comparison decides.
-fn reversed_path_ranks(steps: &[Step]) -> Vec<u32> {
-    let mut order: Vec<usize> = (0..steps.len()).collect();
-    order.sort_unstable_by_key(|i| (steps[*i].key, steps[*i].tie));
-    let mut ranks = vec![0; steps.len()];
-    for (rank, i) in order.into_iter().enumerate() {
-        ranks[i] = rank as u32;
-    }
-    ranks
 }
 
 #[cfg(test)]
@@ -154,8 +130,8 @@ mod tests {
         let last = step(0.5, (5, 1, 2), 1, 0);
         assert_eq!(trail.path(last), [step(0.2, (1, 1, 5), 1, 0), last]);
         let frontier = trail.frontier(0..1);
-        // The second way has the smaller first fact, so its reversed path ranks first.
+        // Smaller prefixes come first, whatever the facts.
         let ties: Vec<u32> = frontier[0].arrivals.iter().map(|arrival| arrival.tie).collect();
-        assert_eq!(ties, [1, 0]);
+        assert_eq!(ties, [0, 1]);
     }
 }

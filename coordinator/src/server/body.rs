@@ -19,6 +19,11 @@ pub enum Media {
     Lines,
 }
 
+/// How often a wait for a body looks whether the server is on its way out, and how long a body that
+/// does not come holds it up.
+const LEAVING_LOOK: Duration = Duration::from_millis(200);
+const LEAVING_PATIENCE: Duration = Duration::from_secs(2);
+
 /// Names of [`Media::Lines`]; none of them is registered, all are in use.
 const LINES: [&str; 4] =
     ["application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines"];
@@ -69,11 +74,22 @@ pub async fn collect(
     if announced.is_some_and(|bytes| bytes > most) {
         return Err(too_large(most));
     }
-    let deadline = Instant::now() + wait;
+    let (deadline, mut leaving) = (Instant::now() + wait, None);
     let mut first = Bytes::new();
     let mut rest = BytesMut::new();
     loop {
-        let frame = match timeout_at(deadline, body.frame()).await {
+        let look = deadline.min(Instant::now() + LEAVING_LOOK);
+        let frame = match timeout_at(look, body.frame()).await {
+            Err(_) if Instant::now() < deadline => {
+                let since = *leaving.get_or_insert(Instant::now());
+                if !pass.is_last() {
+                    leaving = None;
+                } else if since.elapsed() > LEAVING_PATIENCE {
+                    let detail = "the server is on its way out and the body has not arrived";
+                    return Err(Problem::new(Code::ShuttingDown, detail).retry_after_ms(1_000));
+                }
+                continue;
+            }
             Err(_) => {
                 let detail = format!("the body did not arrive within {} ms", wait.as_millis());
                 return Err(Problem::new(Code::DeadlineExceeded, detail));

@@ -89,6 +89,11 @@ pub struct Pass {
 }
 
 impl Pass {
+    /// Whether the server is on its way out.
+    pub fn is_last(&self) -> bool {
+        self.gate.is_closed()
+    }
+
     /// Accounts for `bytes` more of the request's body.
     pub fn hold(&mut self, bytes: usize) -> Result<(), Problem> {
         let before = self.gate.body_bytes.fetch_add(bytes, Ordering::SeqCst);

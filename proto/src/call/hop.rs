@@ -16,8 +16,8 @@ pub struct Arrival {
     pub start: EntityId,
     /// Its score so far.
     pub prefix: f64,
-    /// Rank of its facts, compared backwards from the last, among the arrivals of this entity:
-    /// decides between equal prefixes that end in the same fact.
+    /// Its place among the arrivals of this entity: where their prefixes come out equal after one
+    /// more fact, the one that was smaller before it goes on being preferred.
     pub tie: u32,
 }
 

@@ -7,7 +7,7 @@
 //! most 4,096 of them. Subnormal f32 and their products are exact as well.
 //!
 //! Non-finite input is refused at the door. If it came this far a NaN distance is returned as the
-//! positive NaN, which `total_cmp` puts behind every other distance.
+//! positive NaN, which `total_cmp` puts behind every other distance. Zero is always positive.
 
 use super::table::Kernels;
 use hopbine_proto::Metric;
@@ -53,7 +53,8 @@ impl ExactQuery {
             Metric::L2 => kernels.squared_difference(self, row),
             Metric::Dot => -kernels.dot(self, row),
         };
-        if distance.is_nan() { f64::NAN } else { distance }
+        // Adding 0 makes a negative zero positive: equal distances must compare as equal.
+        if distance.is_nan() { f64::NAN } else { distance + 0.0 }
     }
 }
 
