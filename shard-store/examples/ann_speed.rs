@@ -5,6 +5,7 @@ use hopbine_proto::call::{SeedMode, Work};
 use hopbine_proto::graph::{EfSearch, IndexConfig};
 use hopbine_proto::{FactKey, Metric};
 use hopbine_shard_store::codes::{Query, code_stride};
+use hopbine_shard_store::graph::Way;
 use hopbine_shard_store::graph::build::{BuildInput, GraphBuilder, NativeBuilder, level_of};
 use hopbine_shard_store::graph::hnsw_crate::index_of;
 use hopbine_shard_store::graph::index::NodeCodes;
@@ -13,6 +14,7 @@ use hopbine_shard_store::graph::{
     VectorRow, VectorSource, seal, search_segment, search_tail,
 };
 use hopbine_shard_store::kernel::{ExactQuery, Kernels, norm};
+use hopbine_shard_store::signs::{SignEncoder, sign_section_words};
 use std::convert::Infallible;
 use std::hint::black_box;
 
@@ -113,8 +115,27 @@ fn open(sealed: &Sealed) -> SegmentIndex {
         terms: Section::copied_from(&sealed.terms),
         members: Section::copied_from(&sealed.members),
         graph: Section::copied_from(&sealed.graph),
+        signs: Section::copied_from(&sealed.signs),
+        sign_terms: Section::copied_from(&sealed.sign_terms),
     };
     SegmentIndex::open(sealed.meta.clone(), sections).expect("sealed just now")
+}
+
+/// The same index with 1-bit codes as its way. The rows are distinct, so nodes are rows.
+fn with_bits(sealed: &Sealed, rows: &Rows, rerank: u32) -> SegmentIndex {
+    let dim = rows.dim;
+    let mut mean = vec![0.0f64; dim];
+    for (row, norm) in rows.values.chunks(dim).zip(&rows.norms) {
+        let share = 1.0 / norm / rows.norms.len() as f64;
+        mean.iter_mut().zip(row).for_each(|(mean, x)| *mean += share * f64::from(*x));
+    }
+    let centre = mean.into_iter().map(|mean| mean as f32).collect();
+    let mut encoder = SignEncoder::new(Metric::Cosine, centre);
+    rows.values.chunks(dim).zip(&rows.norms).for_each(|(row, norm)| encoder.push(row, *norm));
+    let mut sealed = sealed.clone();
+    (sealed.signs, sealed.sign_terms) = encoder.finish();
+    sealed.meta.way = Way::Bits { rerank };
+    open(&sealed)
 }
 
 /// Kernels over random codes and vectors, in the first caches and beyond them.
@@ -129,7 +150,12 @@ fn kernels(dim: usize) {
         (ExactQuery::new(&values[..dim]), Query::new(Metric::Cosine, &values[..dim]));
     let signed = coded.codes().codes();
     let mut dots = vec![0; rows_max];
-    println!("kernel      rows   codes in order   codes by number   exact (at most 10000 rows)");
+    let signs: Vec<u64> = (0..sign_section_words(rows_max, dim)).map(|_| numbers.next()).collect();
+    let asked = coded.signs(&vec![0.0; dim]);
+    let mut sums = vec![0; rows_max];
+    println!(
+        "kernel      rows   codes in order   codes by number   signs in order   exact (10000 rows)"
+    );
     for kernels in Kernels::all_available() {
         for rows in [1_000, 10_000, rows_max] {
             let (codes, dots) = (&codes[..rows * stride], &mut dots[..rows]);
@@ -142,13 +168,19 @@ fn kernels(dim: usize) {
                     kernels.code_dots_at(signed, codes, order, dots);
                 }
             });
+            let signs = &signs[..sign_section_words(rows, dim)];
+            let of_signs =
+                best(3, rows, || kernels.sign_sums(&asked.planes, signs, &mut sums[..rows]));
             let exact = best(3, rows.min(10_000), || {
                 for row in values.chunks(dim).take(rows) {
                     black_box(exact_query.distance(&kernels, Metric::Cosine, row, 1.0));
                 }
             });
             let name = kernels.name;
-            println!("{name:8} {rows:7}   {in_order:11.1} ns   {by_number:12.1} ns {exact:7.1} ns");
+            println!(
+                "{name:8} {rows:7}   {in_order:11.1} ns   {by_number:12.1} ns   \
+                 {of_signs:11.1} ns   {exact:7.1} ns"
+            );
         }
     }
 }
@@ -245,6 +277,16 @@ fn main() {
         let (found, us, codes, exact) = bench.run(k, SeedMode::Scan);
         let share = recall(&truth, &found);
         println!("k={k} scan: {us:.0} us, recall {share:.4}, {codes} codes, {exact} vectors");
+        for rerank in [192, 768, 3_072] {
+            let index = with_bits(&sealed, &data, rerank);
+            let bench = Bench { index: &index, ..bench };
+            let (found, us, codes, exact) = bench.run(k, SeedMode::Auto);
+            let share = recall(&truth, &found);
+            println!(
+                "k={k} 1-bit rerank={rerank}: {us:.0} us, recall {share:.4}, {codes} codes, \
+                 {exact} vectors"
+            );
+        }
         for ef in [64, 128, 256, 512] {
             let (found, us, codes, exact) = bench.run(k, SeedMode::Graph { ef });
             let share = recall(&truth, &found);

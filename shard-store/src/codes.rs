@@ -9,6 +9,7 @@
 //! approximate distance can be at most, and stops reranking only when no row left could win.
 
 use crate::kernel::{ExactQuery, Kernels, SignedCodes};
+use crate::signs::SignQuery;
 use hopbine_proto::Metric;
 
 /// Codes of a row of `dim` components: whole cache lines.
@@ -220,6 +221,11 @@ impl Query {
     /// that every order a user sees is made of. Panics when the dimensions differ.
     pub fn distance(&self, row: &[f32], norm: f64) -> f64 {
         self.exact.distance(self.kernels, self.metric, row, norm)
+    }
+
+    /// The query for 1-bit codes around `centre`.
+    pub fn signs(&self, centre: &[f32]) -> SignQuery {
+        SignQuery::new(self.metric, &self.exact.values, self.exact.norm(), centre)
     }
 
     /// The coded query.

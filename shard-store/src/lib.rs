@@ -27,6 +27,7 @@ mod run;
 mod seeds;
 pub mod segment;
 mod shard;
+pub mod signs;
 mod smallest;
 mod state;
 mod stats;

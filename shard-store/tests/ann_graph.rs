@@ -100,17 +100,20 @@ fn graphs_work_under_every_metric() {
 #[test]
 fn nearly_orthogonal_vectors_are_served_by_a_scan_that_says_why() {
     let rows = Rows::new(Metric::Cosine, 128, lexical(12_000, 128, 3));
-    let sealed = rows.seal(&IndexConfig { ef_construction: 60, m: 8, ..config() });
+    let config = || IndexConfig { ef_construction: 60, m: 8, ..config() };
+    let bits = rows.seal(&config());
+    assert!(matches!(bits.meta.way, Way::Bits { .. }), "{:?}", bits.meta);
+    assert!(bits.meta.alarm.is_some() && !bits.signs.is_empty() && !bits.graph.is_empty());
+    for k in [1, 64, 200] {
+        let (recall, way) = mean_recall(&open(&bits), &rows, k, RowFilter::none, &|_| true);
+        assert!(recall >= 0.98 && way.starts_with("1-bit scan"), "k={k} {way}: {recall}");
+    }
+    let sealed = rows.seal(&IndexConfig { recall_target: 1.0, ..config() });
     assert_eq!(sealed.meta.way, Way::Scan, "{:?}", sealed.meta);
-    assert!(sealed.meta.alarm.is_some() && !sealed.graph.is_empty());
+    assert!(sealed.meta.alarm.is_some() && sealed.signs.is_empty() && !sealed.graph.is_empty());
     let (recall, way) = mean_recall(&open(&sealed), &rows, 64, RowFilter::none, &|_| true);
     assert_eq!((recall, way.as_str()), (1.0, "scan"));
-    let forced = rows.seal(&IndexConfig {
-        ef_construction: 60,
-        m: 8,
-        ef_search: EfSearch::Fixed(64),
-        ..config()
-    });
+    let forced = rows.seal(&IndexConfig { ef_search: EfSearch::Fixed(64), ..config() });
     assert_eq!(forced.meta.way, Way::Graph { ef: 64 });
     assert!(forced.meta.recall64 < Some(0.9), "{:?}", forced.meta);
     assert_eq!(forced.graph, sealed.graph);

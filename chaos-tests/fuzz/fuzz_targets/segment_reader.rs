@@ -24,6 +24,7 @@ use hopbine_shard_store::kernel::norm;
 use hopbine_shard_store::manifest::SegmentMeta;
 use hopbine_shard_store::segment::{PAGE_BYTES, Segment, SegmentRow, SegmentWriter};
 use hopbine_shard_store::segment::{Touched, VectorSpace};
+use hopbine_shard_store::signs::SignEncoder;
 use libfuzzer_sys::fuzz_target;
 use std::path::Path;
 use std::sync::LazyLock;
@@ -277,6 +278,8 @@ struct Parts {
     terms: Vec<u8>,
     members: Vec<u8>,
     graph: Vec<u8>,
+    signs: Vec<u8>,
+    sign_terms: Vec<u8>,
 }
 
 impl Parts {
@@ -286,6 +289,8 @@ impl Parts {
             terms: Section::copied_from(&self.terms),
             members: Section::copied_from(&self.members),
             graph: Section::copied_from(&self.graph),
+            signs: Section::copied_from(&self.signs),
+            sign_terms: Section::copied_from(&self.sign_terms),
         };
         SegmentIndex::open(self.meta.clone(), sections).ok()
     }
@@ -337,13 +342,24 @@ static PARTS: LazyLock<Parts> = LazyLock::new(|| {
         terms: sealed.terms,
         members: sealed.members,
         graph: Vec::new(),
+        signs: Vec::new(),
+        sign_terms: Vec::new(),
     };
     let index = parts.open().expect("as it was sealed");
     let levels: Vec<u8> = (0..parts.meta.nodes).map(|node| level_of(key(node), 0, 4)).collect();
     let codes = index.codes();
     let input = BuildInput { codes, metric: SPACE.metric, config: &config, levels: &levels };
     parts.graph = NativeBuilder.build(&input).expect("built").to_bytes();
-    assert!(parts.open().expect("with its graph").graph().is_some());
+    let mut encoder = SignEncoder::new(SPACE.metric, vec![0.25; SPACE.dim as usize]);
+    let members = index.members();
+    for node in 0..parts.meta.nodes {
+        let Ok(vector) = vectors.vector(members.first_row(node));
+        let vector = vector.expect("a node's row has a vector");
+        encoder.push(vector.values, vector.norm);
+    }
+    (parts.signs, parts.sign_terms) = encoder.finish();
+    let whole = parts.open().expect("with its graph and signs");
+    assert!(whole.graph().is_some() && whole.signs().is_some());
     parts
 });
 
@@ -355,6 +371,8 @@ fn edited_index(mut input: Input<'_>) {
         terms: base.terms.clone(),
         members: base.members.clone(),
         graph: base.graph.clone(),
+        signs: base.signs.clone(),
+        sign_terms: base.sign_terms.clone(),
     };
     let what = input.byte();
     if what & 0x10 != 0 {
@@ -364,17 +382,23 @@ fn edited_index(mut input: Input<'_>) {
         }
     }
     if what & 0x20 != 0 {
-        parts.meta.way = Way::Graph { ef: u32::from_le_bytes(input.take()) % 1_000 };
+        let number = u32::from_le_bytes(input.take());
+        parts.meta.way = match number >> 31 {
+            0 => Way::Graph { ef: number % 1_000 },
+            _ => Way::Bits { rerank: number % 30 },
+        };
     }
     if what & 0x40 != 0 {
         parts.meta.scale = f32::from_le_bytes(input.take());
         parts.meta.error_max = f32::from_le_bytes(input.take());
         parts.meta.size_max = f32::from_le_bytes(input.take());
     }
-    let part = match what % 4 {
+    let part = match what % 6 {
         0 => &mut parts.codes,
         1 => &mut parts.terms,
         2 => &mut parts.members,
+        3 => &mut parts.signs,
+        4 => &mut parts.sign_terms,
         _ => &mut parts.graph,
     };
     edit(part, &mut input);

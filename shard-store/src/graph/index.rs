@@ -6,6 +6,9 @@
 //! | terms   | nodes × 8                | error f32, size f32 of each node, see `RowTerms`      |
 //! | members | 0 or 4 × words           | rows ↔ nodes, see `members.rs`                        |
 //! | graph   | 0 or varies              | links, see `layout.rs`                                |
+//! | signs   | 0 or words × 8           | 1-bit codes, see `signs.rs`                           |
+//! | sign    | 0 or 4 × (dim + 3 nodes) | their centre, then three f32 of each node             |
+//! | terms   |                          |                                                       |
 //!
 //! Each section starts at a multiple of 64. Opening checks sizes, offsets and every number that is
 //! later used as a place; the contents' checksums are the segment file's business.
@@ -16,6 +19,7 @@ use super::meta::IndexMeta;
 use super::walk::Scorer;
 use crate::codes::{CodeQuery, code_stride};
 use crate::kernel::{Kernels, cast};
+use crate::signs::{SIGN_TERMS, Signs, sign_section_words};
 use hopbine_proto::disk::FileBytes;
 use hopbine_proto::limits::DIM_MAX;
 use std::ops::Range;
@@ -24,7 +28,7 @@ use std::ops::Range;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("ann section {section} is damaged at byte {offset}: {what}")]
 pub struct IndexDamage {
-    /// `codes`, `terms`, `members` or `graph`.
+    /// `codes`, `terms`, `members`, `graph` or `signs`.
     pub section: &'static str,
     /// Byte inside the section, 0 when the whole is wrong.
     pub offset: u64,
@@ -71,6 +75,10 @@ pub struct IndexSections {
     pub members: Section,
     /// Links; empty when there is no graph.
     pub graph: Section,
+    /// 1-bit codes; empty when there are none.
+    pub signs: Section,
+    /// Centre and terms of the 1-bit codes; empty when there are none.
+    pub sign_terms: Section,
 }
 
 /// A sealed index, checked and ready to be searched.
@@ -99,6 +107,13 @@ impl SegmentIndex {
         if !(meta.scale.is_finite() && meta.scale > 0.0 && meta.error_max >= 0.0) {
             return Err(damage("codes", "impossible scale"));
         }
+        if !(sections.signs.is_empty() && sections.sign_terms.is_empty()) {
+            let words = cast::u64s(&sections.signs).map_or(0, <[u64]>::len);
+            let terms = cast::f32s(&sections.sign_terms).map_or(0, <[f32]>::len);
+            if (words, terms) != (sign_section_words(nodes, dim), dim + SIGN_TERMS * nodes) {
+                return Err(damage("signs", "another length than the record says"));
+            }
+        }
         if !sections.graph.is_empty() {
             GraphView::check(&sections.graph, meta.nodes).map_err(|what| damage("graph", what))?;
         }
@@ -122,6 +137,14 @@ impl SegmentIndex {
     pub fn graph(&self) -> Option<GraphView<'_>> {
         let graph = &self.sections.graph;
         (!graph.is_empty()).then(|| GraphView::read(graph).expect("open checked this section"))
+    }
+
+    /// The 1-bit codes of the nodes, if there are any.
+    pub fn signs(&self) -> Option<Signs<'_>> {
+        let words = cast::u64s(&self.sections.signs).expect("open checked this section");
+        let numbers = cast::f32s(&self.sections.sign_terms).expect("open checked this section");
+        let (centre, terms) = numbers.split_at_checked(self.meta.dim as usize)?;
+        (!words.is_empty()).then_some(Signs { words, centre, terms })
     }
 
     /// Codes and terms of the nodes.

@@ -1,10 +1,12 @@
 //! Choosing how a sealed segment is searched, by measuring it on its own vectors.
 //!
 //! Queries are sampled nodes, which do not count as their own answer; perturbed copies of nodes
-//! would be too easy. The truth is a scan, which is exact. A graph walk is tried with growing
-//! beams until it reaches the recall target; then the cheaper of walk and scan wins. Cost is
-//! counted, not timed, so that every machine chooses alike.
+//! would be too easy. The truth is a scan, which is exact. A 1-bit scan is tried with growing
+//! numbers of candidates and a graph walk with growing beams, each until it reaches the recall
+//! target or costs more than what was found before; the cheapest wins. Cost is counted, not timed,
+//! so that every machine chooses alike.
 
+use super::bits::promising;
 use super::index::{NodeCodes, QueryScorer};
 use super::layout::GraphView;
 use super::meta::Way;
@@ -14,11 +16,14 @@ use super::scratch::Scratch;
 use super::search::rerank_count;
 use super::walk::{beam, descend};
 use crate::codes::Query;
+use crate::signs::{Signs, sign_words};
 use hopbine_proto::graph::{EfSearch, IndexConfig};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Beams tried, narrowest first.
 const LADDER: [u32; 5] = [64, 128, 256, 512, 1024];
+/// Candidates of a 1-bit scan tried, fewest first.
+const RERANKS: [u32; 6] = [192, 384, 768, 1536, 3072, 6144];
 /// Sampled queries: recall@64 is then the mean of 6,400 answers, within about 0.005.
 const SAMPLES: usize = 100;
 /// Answers that recall is measured at.
@@ -26,11 +31,14 @@ const K: usize = 64;
 /// Below this recall@10 at the widest beam tried a person should know.
 const RECALL10_FLOOR: f64 = 0.95;
 
-/// Relative costs, in nanoseconds of one busy AVX-512 core (`examples/ann_speed.rs`, 10,000 rows,
-/// 384 components): a node scanned in order and a node met on a walk, each `(per node, per cache
-/// line of codes)` with everything that goes with it, and one component of an exact distance.
-const COST_IN_ORDER: (f64, f64) = (8.0, 3.0);
-const COST_ON_WALK: (f64, f64) = (26.0, 3.5);
+/// Relative costs, in nanoseconds of an AVX-512 core (`examples/ann_speed.rs`, 20,000 rows, 384
+/// components; a quiet machine takes half of it, a busy one twice): a node scanned in order and a
+/// node met on a walk, each `(per node, per cache line of codes)` with everything that goes with
+/// it, and one component of an exact distance.
+const COST_IN_ORDER: (f64, f64) = (4.0, 1.5);
+const COST_ON_WALK: (f64, f64) = (20.0, 3.0);
+/// A node's 1-bit code, `(per node, per word of 64 components)`, its ranking included.
+const COST_SIGNS: (f64, f64) = (1.5, 0.2);
 const COST_EXACT: f64 = 0.3;
 
 /// What was found.
@@ -86,6 +94,7 @@ pub(super) struct Measured<'a> {
     pub codes: NodeCodes<'a>,
     pub terms_max: (f32, f32),
     pub graph: GraphView<'a>,
+    pub signs: Signs<'a>,
     pub config: &'a IndexConfig,
 }
 
@@ -116,23 +125,36 @@ impl Measured<'_> {
         };
         let ladder = fixed.as_ref().map_or(&LADDER[..], std::slice::from_ref);
         let dim = samples.first().map_or(0, |sample| sample.query.dim());
-        let scan_cost = scan.cost(COST_IN_ORDER, &self.codes, dim);
+        let mut cost = scan.cost(COST_IN_ORDER, &self.codes, dim);
+        let bits = match fixed {
+            None => self.cheapest_bits(&samples, exact, &mut scratch, cost),
+            Some(_) => Ok(None),
+        }?;
+        if let Some((_, of_bits)) = &bits {
+            cost = *of_bits;
+        }
+        let instead = |choice: Choice| match bits {
+            Some((Choice { way, recall64, recall10, .. }, _)) => {
+                Choice { way, recall64, recall10, ..choice }
+            }
+            None => choice,
+        };
         let mut last = (0, Tally::default());
         for ef in ladder {
             let tally = self.try_beam(*ef, &samples, exact, &mut scratch)?;
             let reached = tally.recall64() >= self.config.recall_target;
-            let too_dear = tally.cost(COST_ON_WALK, &self.codes, dim) >= scan_cost;
+            let too_dear = tally.cost(COST_ON_WALK, &self.codes, dim) >= cost;
             last = (*ef, tally);
             if reached && !too_dear {
                 break;
             }
             if too_dear && fixed.is_none() {
-                return Ok(scanned(&last, reached));
+                return Ok(instead(scanned(&last, reached)));
             }
         }
         let (ef, tally) = &last;
         if tally.recall64() < self.config.recall_target && fixed.is_none() {
-            return Ok(scanned(&last, false));
+            return Ok(instead(scanned(&last, false)));
         }
         let low = tally.recall10() < RECALL10_FLOOR;
         let alarm = low.then(|| format!("recall@10 is {:.3} at ef={ef}", tally.recall10()));
@@ -174,6 +196,70 @@ impl Measured<'_> {
             Ok(nearest.limit())
         })?;
         Ok(nearest.into_sorted())
+    }
+
+    /// The smallest 1-bit scan that reaches the recall target below `cost`, and its own cost.
+    fn cheapest_bits<E>(
+        &self,
+        samples: &[Sample],
+        exact: &dyn Fn(&Query, u32) -> Result<f64, E>,
+        scratch: &mut Scratch,
+        cost: f64,
+    ) -> Result<Option<(Choice, f64)>, E> {
+        let dim = samples.first().map_or(0, |sample| sample.query.dim());
+        let nodes = (self.codes.len() as usize * samples.len()) as f64;
+        let of_signs = nodes * (COST_SIGNS.0 + COST_SIGNS.1 * sign_words(dim) as f64);
+        for rerank in RERANKS {
+            if rerank as usize * 2 >= self.codes.len() as usize {
+                break;
+            }
+            let tally = self.try_bits(rerank, samples, exact, scratch)?;
+            let own = of_signs + tally.cost(COST_ON_WALK, &self.codes, dim);
+            if own >= cost {
+                break;
+            }
+            let (recall64, recall10) = (tally.recall64(), tally.recall10());
+            if recall64 >= self.config.recall_target {
+                let way = Way::Bits { rerank };
+                return Ok(Some((Choice { way, recall64, recall10, alarm: None }, own)));
+            }
+        }
+        Ok(None)
+    }
+
+    fn try_bits<E>(
+        &self,
+        rerank: u32,
+        samples: &[Sample],
+        exact: &dyn Fn(&Query, u32) -> Result<f64, E>,
+        scratch: &mut Scratch,
+    ) -> Result<Tally, E> {
+        let mut tally = Tally::default();
+        for sample in samples {
+            let query = &sample.query;
+            // One more, since the node itself is taken out.
+            let count = rerank as usize + 1;
+            promising(&self.signs, &self.codes, query, count, scratch);
+            tally.scored += count as u64;
+            let Scratch { scores, batch, nodes, .. } = &mut *scratch;
+            let terms = |at: u32| {
+                let node = nodes[at as usize];
+                (self.codes.error(node), self.codes.size(node))
+            };
+            let (terms_max, query_codes) = (self.terms_max, query.codes());
+            let scored = Scored { scores, terms: &terms, terms_max, query: query_codes };
+            let mut nearest = Nearest::new(K);
+            scored.each_promising(K + 1, batch, &|_| {}, &mut |at| {
+                let other = nodes[at as usize];
+                if other != sample.node {
+                    tally.reranked += 1;
+                    nearest.push(exact(query, other)?, other);
+                }
+                Ok(nearest.limit())
+            })?;
+            tally.count(&sample.truth, &nearest.into_sorted());
+        }
+        Ok(tally)
     }
 
     fn try_beam<E>(

@@ -17,6 +17,12 @@ pub enum Way {
     Scan,
     /// All f32 rows.
     Exact,
+    /// All 1-bit codes, then the 8-bit codes of the most promising, then exact rerank. The number
+    /// is meant for k up to 64 and grows with larger k.
+    Bits {
+        /// Rows whose 8-bit codes are looked at.
+        rerank: u32,
+    },
 }
 
 impl fmt::Display for Way {
@@ -25,6 +31,7 @@ impl fmt::Display for Way {
             Self::Graph { ef } => write!(f, "graph ef={ef}"),
             Self::Scan => f.write_str("scan"),
             Self::Exact => f.write_str("exact"),
+            Self::Bits { rerank } => write!(f, "1-bit scan rerank={rerank}"),
         }
     }
 }

@@ -103,8 +103,7 @@ impl Entry {
     /// Its score.
     #[inline]
     pub fn score(self) -> f32 {
-        let bits = (self.0 >> 32) as u32;
-        f32::from_bits(if bits >> 31 == 1 { bits ^ (1 << 31) } else { !bits })
+        score_of((self.0 >> 32) as u32)
     }
 
     /// Whether it was expanded.
@@ -127,12 +126,19 @@ pub fn ordered(score: f32) -> u32 {
     if bits >> 31 == 1 { !bits } else { bits | 1 << 31 }
 }
 
+/// The score of a number made by `ordered`.
+#[inline]
+pub fn score_of(ordered: u32) -> f32 {
+    f32::from_bits(if ordered >> 31 == 1 { ordered ^ (1 << 31) } else { !ordered })
+}
+
 /// Memory of one search at a time; grows to the largest segment searched.
 #[derive(Debug, Default)]
 pub struct Scratch {
     pub(super) passing: NodeBits,
     pub(super) beam: BeamScratch,
     pub(super) dots: Vec<i32>,
+    pub(super) sums: Vec<u32>,
     pub(super) scores: Vec<f32>,
     pub(super) batch: Vec<u64>,
     pub(super) nodes: Vec<u32>,

@@ -10,6 +10,9 @@ use super::members::Groups;
 use super::meta::{IndexMeta, Way};
 use super::reach::repair;
 use crate::codes::{Query, code_stride, encode_row, factor, scale_for};
+use crate::kernel::cast;
+use crate::signs::{SignEncoder, Signs};
+use hopbine_proto::disk::FileBytes;
 use hopbine_proto::graph::{BuilderKind, IndexConfig};
 use hopbine_proto::{FactKey, Metric};
 
@@ -49,6 +52,10 @@ pub struct Sealed {
     pub members: Vec<u8>,
     /// Links; empty when there is no graph.
     pub graph: Vec<u8>,
+    /// 1-bit codes; empty when they are not the chosen way.
+    pub signs: Vec<u8>,
+    /// Their centre and terms.
+    pub sign_terms: Vec<u8>,
     /// What to open it with again.
     pub meta: IndexMeta,
 }
@@ -76,20 +83,25 @@ pub fn seal<V: VectorSource + ?Sized>(input: &SealInput<'_, V>) -> Result<Sealed
         recall10: None,
         alarm: None,
     };
-    let mut graph = Vec::new();
+    let (mut graph, mut signs) = (Vec::new(), (Vec::new(), Vec::new()));
     if meta.nodes >= GRAPH_NODES_MIN {
         let stride = code_stride(input.dim);
         let codes = NodeCodes { codes: &codes, terms: &terms, stride, scale };
         match nodes.build(codes) {
             Ok(bytes) => {
-                nodes.measure(codes, &bytes, &mut meta)?;
+                let bits = nodes.signs()?;
+                nodes.measure(codes, &bytes, &bits, &mut meta)?;
                 graph = bytes;
+                if matches!(meta.way, Way::Bits { .. }) {
+                    signs = bits;
+                }
             }
             Err(reason) => meta.alarm = Some(reason),
         }
     }
     let terms = terms.iter().flat_map(|term| term.to_le_bytes()).collect();
-    Ok(Sealed { codes, terms, members: groups.to_bytes(), graph, meta })
+    let (signs, sign_terms) = signs;
+    Ok(Sealed { codes, terms, members: groups.to_bytes(), graph, signs, sign_terms, meta })
 }
 
 /// The distinct vectors of an input, each by its first row.
@@ -134,6 +146,24 @@ impl<V: VectorSource + ?Sized> Nodes<'_, V> {
         Ok((codes, terms))
     }
 
+    /// 1-bit codes around the mean of all vectors.
+    fn signs(&self) -> Result<(Vec<u8>, Vec<u8>), V::Error> {
+        let (metric, count) = (self.input.metric, self.first_rows.len());
+        let mut mean = vec![0.0f64; self.input.dim];
+        for node in 0..count as u32 {
+            let vector = self.vector(node)?;
+            let share = factor(metric, vector.norm) / count as f64;
+            mean.iter_mut().zip(vector.values).for_each(|(m, x)| *m += share * f64::from(*x));
+        }
+        let centre = mean.into_iter().map(|mean| mean as f32).collect();
+        let mut encoder = SignEncoder::new(metric, centre);
+        for node in 0..count as u32 {
+            let vector = self.vector(node)?;
+            encoder.push(vector.values, vector.norm);
+        }
+        Ok(encoder.finish())
+    }
+
     fn build(&self, codes: NodeCodes<'_>) -> Result<Vec<u8>, String> {
         let config = self.input.config;
         let links = u64::from(codes.len()) * (u64::from(config.m) * 2 + 8);
@@ -156,12 +186,19 @@ impl<V: VectorSource + ?Sized> Nodes<'_, V> {
         &self,
         codes: NodeCodes<'_>,
         graph: &[u8],
+        (signs, sign_terms): &(Vec<u8>, Vec<u8>),
         meta: &mut IndexMeta,
     ) -> Result<(), V::Error> {
+        let words = FileBytes::copied_from(signs);
+        let numbers = FileBytes::copied_from(sign_terms);
+        let numbers = cast::f32s(&numbers).expect("copied to an aligned place");
+        let (centre, terms) = numbers.split_at(self.input.dim);
+        let words = cast::u64s(&words).expect("copied to an aligned place");
+        let signs = Signs { words, centre, terms };
         let graph = crate::graph::Section::copied_from(graph);
         let graph = GraphView::read(&graph).expect("the graph was laid out just now");
         let terms_max = (meta.error_max, meta.size_max);
-        let measured = Measured { codes, terms_max, graph, config: self.input.config };
+        let measured = Measured { codes, terms_max, graph, signs, config: self.input.config };
         let query = |node| Ok(Query::new(self.input.metric, self.vector(node)?.values));
         let exact = |query: &Query, node| {
             let vector = self.vector(node)?;

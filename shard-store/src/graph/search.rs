@@ -1,6 +1,7 @@
 //! Searching one sealed segment: which way to take, and taking it.
 
 use super::ask::{RowSet, RunAsk, VectorSource};
+use super::bits::promising;
 use super::index::{QueryScorer, SegmentIndex};
 use super::layout::GraphView;
 use super::members::Members;
@@ -52,6 +53,7 @@ pub fn search_segment<V: VectorSource + ?Sized>(
             scan_exact(vectors, ask, index.meta().rows, |row| row, search.work)
         }
         (Way::Graph { ef }, Some(graph)) => search.walk(&graph, ef, scratch),
+        (Way::Bits { rerank }, _) => search.bits(rerank, scratch),
         _ => search.scan(scratch),
     }
 }
@@ -184,6 +186,35 @@ impl<V: VectorSource + ?Sized> Search<'_, V> {
             Ok(true)
         })?;
         Ok(passed)
+    }
+
+    /// 1-bit codes of all nodes where nothing but dead rows is left out; a scan otherwise, or when
+    /// too little was found.
+    fn bits(&mut self, rerank: u32, scratch: &mut Scratch) -> Result<Vec<(f64, u32)>, V::Error> {
+        let (codes, query, filter) = (self.index.codes(), self.ask.query, &self.ask.filter);
+        let plain = matches!(filter.rows, RowSet::All) && filter.predicate.is_none();
+        let wanted = (self.ask.k as f64 / MEASURED_K as f64).max(1.0) / self.share_that_lives();
+        let count = (f64::from(rerank) * wanted).ceil() as usize;
+        let signs = self.index.signs().filter(|_| plain && count * 2 < codes.len() as usize);
+        let Some(signs) = signs else { return self.scan(scratch) };
+        promising(&signs, &codes, query, count, scratch);
+        self.work.codes_scored += (signs.len() + count) as u64;
+        let Scratch { scores, batch, nodes, .. } = scratch;
+        let mut nearest = Nearest::new(self.ask.k);
+        let terms = |at: u32| (codes.error(nodes[at as usize]), codes.size(nodes[at as usize]));
+        let terms_max = (self.index.meta().error_max, self.index.meta().size_max);
+        let scored = Scored { scores, terms: &terms, terms_max, query: query.codes() };
+        let (members, vectors) = (self.members, self.vectors);
+        let soon = |at: u32| vectors.expect(members.first_row(nodes[at as usize]));
+        scored.each_promising(self.ask.k.max(32), batch, &soon, &mut |at| {
+            self.visit_node(nodes[at as usize], None, &mut nearest)?;
+            Ok(nearest.limit())
+        })?;
+        if self.ask.k > 0 && nearest.limit().is_none() {
+            return self.scan(scratch);
+        }
+        self.work.ways.push(format!("1-bit scan rerank={count}"));
+        Ok(nearest.into_sorted())
     }
 
     /// Codes of all nodes or of the given set, then exact distances of what could still win.

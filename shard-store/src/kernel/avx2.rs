@@ -3,7 +3,7 @@
 //! Exact sums keep the 16 lanes in four registers of four f64. Code sums use `vpmaddubsw` on the
 //! codes' absolute values: two products of at most 128 * 127 stay below 2^15, so nothing saturates.
 
-use super::table::{Kernels, SignedCodes};
+use super::table::{Kernels, SIGN_GROUP, SIGN_PLANES, SignPlanes, SignedCodes};
 use std::arch::x86_64::*;
 
 /// The set, if this processor has all of its instructions.
@@ -12,8 +12,62 @@ pub(super) fn available() -> Option<Kernels> {
     has.then_some(KERNELS)
 }
 
-const KERNELS: Kernels =
-    Kernels { name: "avx2", dot, squared_difference, squared_norm, code_dots, code_dots_at };
+const KERNELS: Kernels = Kernels {
+    name: "avx2",
+    dot,
+    squared_difference,
+    squared_norm,
+    code_dots,
+    code_dots_at,
+    sign_sums,
+};
+
+/// Sums of levels at set bits, eight rows at a time.
+pub(super) fn sign_sums(planes: &SignPlanes, words: &[u64], out: &mut [u32]) {
+    let of_group = words.chunks_exact(SIGN_GROUP * planes.words());
+    for (group, out) in of_group.zip(out.chunks_exact_mut(SIGN_GROUP)) {
+        // SAFETY: see `dot` for the instructions; a group has eight words per word of planes, and
+        // `out` has a place for each of its eight rows.
+        unsafe { group_sums(planes.planes(), group, out) }
+    }
+}
+
+/// # Safety
+/// Needs AVX2; `group` holds eight words for each of `planes`, `out` eight places.
+#[target_feature(enable = "avx2")]
+unsafe fn group_sums(planes: &[[u64; SIGN_PLANES]], group: &[u64], out: &mut [u32]) {
+    // Bits set in each value of four bits.
+    let counts =
+        _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4));
+    let (low, zero) = (_mm256_set1_epi8(15), _mm256_setzero_si256());
+    let mut sums = [zero; 2];
+    for (place, planes) in planes.iter().enumerate() {
+        for (half, sum) in sums.iter_mut().enumerate() {
+            // SAFETY: eight words of `group` belong to this word of planes; half of them are read.
+            let signs = unsafe {
+                _mm256_loadu_si256(group.as_ptr().add(place * SIGN_GROUP + 4 * half).cast())
+            };
+            for (plane, bits) in planes.iter().enumerate() {
+                let met = _mm256_and_si256(signs, _mm256_set1_epi64x(*bits as i64));
+                let lower = _mm256_shuffle_epi8(counts, _mm256_and_si256(met, low));
+                let upper = _mm256_and_si256(_mm256_srli_epi16::<4>(met), low);
+                let bytes = _mm256_add_epi8(lower, _mm256_shuffle_epi8(counts, upper));
+                let words = _mm256_sad_epu8(bytes, zero);
+                let by = _mm_cvtsi32_si128(plane as i32);
+                *sum = _mm256_add_epi64(*sum, _mm256_sll_epi64(words, by));
+            }
+        }
+    }
+    let mut wide = [0u64; SIGN_GROUP];
+    // SAFETY: eight words have room for two registers.
+    unsafe {
+        _mm256_storeu_si256(wide.as_mut_ptr().cast(), sums[0]);
+        _mm256_storeu_si256(wide.as_mut_ptr().add(4).cast(), sums[1]);
+    }
+    for (out, sum) in out.iter_mut().zip(wide) {
+        *out = sum as u32;
+    }
+}
 
 fn dot(query: &[f64], row: &[f32]) -> f64 {
     // SAFETY: this set is only handed out by `available`, which saw the instructions; `query` is

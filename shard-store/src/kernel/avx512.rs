@@ -3,7 +3,7 @@
 //! Exact sums keep the 16 lanes in two registers of eight f64. Code sums use `vpdpbusd`, which
 //! multiplies unsigned by signed bytes: the codes' offset of 128 is taken off at the end.
 
-use super::table::{Kernels, SignedCodes};
+use super::table::{Kernels, SIGN_GROUP, SIGN_PLANES, SignPlanes, SignedCodes};
 use std::arch::x86_64::*;
 
 /// The set, if this processor has all of its instructions.
@@ -12,11 +12,49 @@ pub(super) fn available() -> Option<Kernels> {
         && is_x86_feature_detected!("avx512bw")
         && is_x86_feature_detected!("avx512vl")
         && is_x86_feature_detected!("avx512vnni");
-    has.then_some(KERNELS)
+    // The first processors with the others lack this one.
+    let counts_bits = is_x86_feature_detected!("avx512vpopcntdq");
+    has.then_some(Kernels {
+        name: "avx512",
+        dot,
+        squared_difference,
+        squared_norm,
+        code_dots,
+        code_dots_at,
+        sign_sums: if counts_bits { sign_sums } else { super::avx2::sign_sums },
+    })
 }
 
-const KERNELS: Kernels =
-    Kernels { name: "avx512", dot, squared_difference, squared_norm, code_dots, code_dots_at };
+fn sign_sums(planes: &SignPlanes, words: &[u64], out: &mut [u32]) {
+    let of_group = words.chunks_exact(SIGN_GROUP * planes.words());
+    for (group, out) in of_group.zip(out.chunks_exact_mut(SIGN_GROUP)) {
+        // SAFETY: `available` saw the instructions before it gave this function away; a group has
+        // eight words per word of planes, and `out` has a place for each of its eight rows.
+        unsafe { group_sums(planes.planes(), group, out) }
+    }
+}
+
+/// # Safety
+/// Needs AVX-512 F and VPOPCNTDQ; `group` holds eight words for each of `planes`, `out` eight
+/// places.
+#[target_feature(enable = "avx512f,avx512vpopcntdq")]
+unsafe fn group_sums(planes: &[[u64; SIGN_PLANES]], group: &[u64], out: &mut [u32]) {
+    let mut sums = [_mm512_setzero_si512(); SIGN_PLANES];
+    for (place, planes) in planes.iter().enumerate() {
+        // SAFETY: eight words of `group` belong to this word of planes.
+        let signs = unsafe { _mm512_loadu_si512(group.as_ptr().add(place * SIGN_GROUP).cast()) };
+        for (sum, bits) in sums.iter_mut().zip(planes) {
+            let met = _mm512_and_si512(signs, _mm512_set1_epi64(*bits as i64));
+            *sum = _mm512_add_epi64(*sum, _mm512_popcnt_epi64(met));
+        }
+    }
+    let [ones, twos, fours, eights] = sums;
+    let low = _mm512_add_epi64(ones, _mm512_slli_epi64::<1>(twos));
+    let high = _mm512_add_epi64(fours, _mm512_slli_epi64::<1>(eights));
+    let all = _mm512_cvtepi64_epi32(_mm512_add_epi64(low, _mm512_slli_epi64::<2>(high)));
+    // SAFETY: `out` has eight places.
+    unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), all) }
+}
 
 fn dot(query: &[f64], row: &[f32]) -> f64 {
     // SAFETY: this set is only handed out by `available`, which saw the instructions; `query` is

@@ -11,6 +11,13 @@ pub fn u32s(bytes: &[u8]) -> Option<&[u32]> {
     (head.is_empty() && tail.is_empty()).then_some(middle)
 }
 
+/// `bytes` as little-endian `u64`s, if they start at a multiple of 8 and hold a whole number.
+pub fn u64s(bytes: &[u8]) -> Option<&[u64]> {
+    // SAFETY: every bit pattern is a valid u64; see `u32s` for the parts.
+    let (head, middle, tail) = unsafe { bytes.align_to::<u64>() };
+    (head.is_empty() && tail.is_empty()).then_some(middle)
+}
+
 /// `bytes` as little-endian `f32`s, if they start at a multiple of 4 and hold a whole number.
 pub fn f32s(bytes: &[u8]) -> Option<&[f32]> {
     // SAFETY: every bit pattern is a valid f32; see `u32s` for the parts.
@@ -27,6 +34,8 @@ mod tests {
     fn a_view_needs_alignment_and_whole_elements() {
         let bytes = FileBytes::copied_from(&[1, 0, 0, 0, 0, 0, 128, 63, 9]);
         assert_eq!(u32s(&bytes[..4]), Some(&[1][..]));
+        assert_eq!(u64s(&bytes[..8]), Some(&[127 << 55 | 1][..]));
+        assert_eq!(u64s(&bytes[..4]), None);
         assert_eq!(f32s(&bytes[4..8]), Some(&[1.0][..]));
         assert_eq!(u32s(&bytes[1..5]), None);
         assert_eq!(f32s(&bytes[4..9]), None);

@@ -1,4 +1,5 @@
-//! Arithmetic over vectors: the exact distance and the integer dot products of 8-bit codes.
+//! Arithmetic over vectors: the exact distance, the integer dot products of 8-bit codes, and the
+//! sums over 1-bit codes.
 //!
 //! - `table.rs` the set of kernels, chosen once at run time
 //! - `exact.rs` the one exact distance, `norm`, and a query prepared for it
@@ -16,4 +17,4 @@ mod scalar;
 pub mod table;
 
 pub use exact::{ExactQuery, norm};
-pub use table::{Kernels, SignedCodes, prefetch};
+pub use table::{Kernels, SIGN_GROUP, SIGN_PLANES, SignPlanes, SignedCodes, prefetch};

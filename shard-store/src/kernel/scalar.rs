@@ -1,10 +1,17 @@
 //! The plain kernels: what every other kernel must equal bit by bit.
 
 use super::exact::LANES;
-use super::table::{Kernels, SignedCodes};
+use super::table::{Kernels, SIGN_GROUP, SIGN_PLANES, SignPlanes, SignedCodes};
 
-pub(super) const KERNELS: Kernels =
-    Kernels { name: "scalar", dot, squared_difference, squared_norm, code_dots, code_dots_at };
+pub(super) const KERNELS: Kernels = Kernels {
+    name: "scalar",
+    dot,
+    squared_difference,
+    squared_norm,
+    code_dots,
+    code_dots_at,
+    sign_sums,
+};
 
 fn dot(query: &[f64], row: &[f32]) -> f64 {
     let mut lanes = [0.0; LANES];
@@ -60,4 +67,19 @@ fn code_dots_at(query: &SignedCodes, codes: &[u8], rows: &[u32], out: &mut [i32]
 /// Sum of `query * (code - 128)`.
 fn code_dot(query: &[i8], row: &[u8]) -> i32 {
     query.iter().zip(row).map(|(a, b)| i32::from(*a) * (i32::from(*b) - 128)).sum()
+}
+
+fn sign_sums(planes: &SignPlanes, words: &[u64], out: &mut [u32]) {
+    let of_group = words.chunks_exact(SIGN_GROUP * planes.words());
+    for (group, out) in of_group.zip(out.chunks_exact_mut(SIGN_GROUP)) {
+        let mut sums = [0; SIGN_GROUP];
+        for (signs, planes) in group.chunks_exact(SIGN_GROUP).zip(planes.planes()) {
+            for (sum, signs) in sums.iter_mut().zip(signs) {
+                for plane in 0..SIGN_PLANES {
+                    *sum += (signs & planes[plane]).count_ones() << plane;
+                }
+            }
+        }
+        out.copy_from_slice(&sums);
+    }
 }

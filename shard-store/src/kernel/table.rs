@@ -14,6 +14,7 @@ pub struct Kernels {
     pub(super) squared_norm: fn(&[f32]) -> f64,
     pub(super) code_dots: fn(&SignedCodes, &[u8], &mut [i32]),
     pub(super) code_dots_at: fn(&SignedCodes, &[u8], &[u32], &mut [i32]),
+    pub(super) sign_sums: fn(&SignPlanes, &[u64], &mut [u32]),
 }
 
 impl Kernels {
@@ -65,6 +66,49 @@ impl Kernels {
         let count = codes.len() / query.stride();
         assert!(rows.iter().all(|row| (*row as usize) < count), "row out of bounds");
         (self.code_dots_at)(query, codes, rows, out);
+    }
+
+    /// For each row the sum of the levels of `planes` at its set bits. `words` holds groups of
+    /// `SIGN_GROUP` rows: of each the first words of all rows, then the second words, and so on.
+    pub fn sign_sums(&self, planes: &SignPlanes, words: &[u64], out: &mut [u32]) {
+        assert_eq!(words.len(), out.len() * planes.words(), "signs are not whole rows");
+        assert!(out.len().is_multiple_of(SIGN_GROUP), "rows are not whole groups");
+        (self.sign_sums)(planes, words, out);
+    }
+}
+
+/// Rows whose signs lie together: as many as a wide register holds words.
+pub const SIGN_GROUP: usize = 8;
+/// Bits of a level.
+pub const SIGN_PLANES: usize = 4;
+
+/// Levels 0 to 15, one per component, as bit planes: of each word of 64 components the lowest bits,
+/// then the next, and so on.
+#[derive(Clone, Debug)]
+pub struct SignPlanes {
+    words: Vec<[u64; SIGN_PLANES]>,
+}
+
+impl SignPlanes {
+    /// Levels 0 for `words` words of 64 components: 1 to 64 words, so that sums fit.
+    pub fn zeros(words: usize) -> Self {
+        assert!((1..=64).contains(&words), "{words} words of signs");
+        Self { words: vec![[0; SIGN_PLANES]; words] }
+    }
+
+    /// Sets one bit of the level of a component.
+    pub fn set(&mut self, plane: usize, component: usize, bit: bool) {
+        self.words[component / 64][plane] |= u64::from(bit) << (component % 64);
+    }
+
+    /// Words of 64 components.
+    pub fn words(&self) -> usize {
+        self.words.len()
+    }
+
+    /// The planes of each word.
+    pub(super) fn planes(&self) -> &[[u64; SIGN_PLANES]] {
+        &self.words
     }
 }
 
@@ -209,6 +253,41 @@ mod tests {
                 for (at, dot) in order.iter().zip(dots) {
                     prop_assert_eq!(i64::from(dot), plain(*at as usize), "{}", kernels.name);
                 }
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn all_kernels_give_the_same_sign_sums(
+            words in 1usize..=64, groups in 1usize..5, seed in any::<u64>(), dense in any::<bool>(),
+        ) {
+            let mut state = seed | 1;
+            let mut word = || {
+                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                if dense { u64::MAX } else { state ^ state >> 29 }
+            };
+            let mut planes = SignPlanes::zeros(words);
+            for component in 0..words * 64 {
+                let level = word();
+                (0..SIGN_PLANES).for_each(|p| planes.set(p, component, level >> (p + 7) & 1 == 1));
+            }
+            let signs: Vec<u64> = (0..groups * SIGN_GROUP * words).map(|_| word()).collect();
+            let plain = |row: usize| -> u32 {
+                let (group, lane) = (row / SIGN_GROUP, row % SIGN_GROUP);
+                (0..words * 64).map(|i| {
+                    let bits = signs[(group * words + i / 64) * SIGN_GROUP + lane];
+                    let level: u32 = (0..SIGN_PLANES)
+                        .map(|p| ((planes.planes()[i / 64][p] >> (i % 64) & 1) as u32) << p)
+                        .sum();
+                    if bits >> (i % 64) & 1 == 1 { level } else { 0 }
+                }).sum()
+            };
+            let expected: Vec<u32> = (0..groups * SIGN_GROUP).map(plain).collect();
+            for kernels in Kernels::all_available() {
+                let mut sums = vec![0; groups * SIGN_GROUP];
+                kernels.sign_sums(&planes, &signs, &mut sums);
+                prop_assert_eq!(&sums, &expected, "{}", kernels.name);
             }
         }
     }

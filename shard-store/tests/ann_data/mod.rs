@@ -139,6 +139,8 @@ pub fn sections(sealed: &Sealed) -> IndexSections {
         terms: Section::copied_from(&sealed.terms),
         members: Section::copied_from(&sealed.members),
         graph: Section::copied_from(&sealed.graph),
+        signs: Section::copied_from(&sealed.signs),
+        sign_terms: Section::copied_from(&sealed.sign_terms),
     }
 }
 
