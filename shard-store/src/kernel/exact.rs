@@ -65,3 +65,19 @@ pub const LANES: usize = 16;
 pub fn norm(row: &[f32]) -> f64 {
     Kernels::chosen().squared_norm(row).sqrt()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_distance_of_zero_is_positive() {
+        let query = ExactQuery::new(&[1.0, 0.0]);
+        for kernels in Kernels::all_available() {
+            for (metric, row) in [(Metric::Dot, [0.0, 1.0]), (Metric::L2, [1.0, 0.0])] {
+                let distance = query.distance(&kernels, metric, &row, norm(&row));
+                assert!(distance == 0.0 && distance.is_sign_positive(), "{metric:?} {distance:?}");
+            }
+        }
+    }
+}
