@@ -39,7 +39,7 @@ async fn graph(metric: Metric, boundaries: &[u64], edges: &[Edge]) -> (Arc<World
 }
 
 fn along(relations: &[u64]) -> Vec<HopRelations> {
-    relations.iter().map(|r| HopRelations::Of(vec![RelationRef::Number((*r).into())])).collect()
+    relations.iter().map(|r| HopRelations::Of(vec![RelationRef::Number(*r)])).collect()
 }
 
 fn paths(reply: &RetrievalReply) -> Vec<Vec<u64>> {

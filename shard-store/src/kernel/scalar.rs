@@ -1,7 +1,7 @@
 //! The plain kernels: what every other kernel must equal bit by bit.
 
 use super::exact::LANES;
-use super::table::{Kernels, SIGN_GROUP, SIGN_PLANES, SignPlanes, SignedCodes};
+use super::table::{Kernels, SIGN_GROUP, SignPlanes, SignedCodes};
 
 pub(super) const KERNELS: Kernels = Kernels {
     name: "scalar",
@@ -75,8 +75,8 @@ fn sign_sums(planes: &SignPlanes, words: &[u64], out: &mut [u32]) {
         let mut sums = [0; SIGN_GROUP];
         for (signs, planes) in group.chunks_exact(SIGN_GROUP).zip(planes.planes()) {
             for (sum, signs) in sums.iter_mut().zip(signs) {
-                for plane in 0..SIGN_PLANES {
-                    *sum += (signs & planes[plane]).count_ones() << plane;
+                for (plane, bits) in planes.iter().enumerate() {
+                    *sum += (signs & bits).count_ones() << plane;
                 }
             }
         }
