@@ -359,7 +359,8 @@ fn a_full_disk_makes_entries_wait_and_a_purge_lets_them_through() {
         std::thread::yield_now();
         assert!(Instant::now() < deadline, "the disk is never full");
     }
-    for _ in 0..10 {
+    // More than all segments hold: the purge must free them again and again.
+    for _ in 0..100 {
         waiting.push(append(&group, 1, 700));
     }
     let last = waiting.pop().expect("appended");

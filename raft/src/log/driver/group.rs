@@ -211,10 +211,14 @@ impl GroupLog {
         if index.live_in(segment).records == 0 {
             return Ok(None);
         }
-        if !index.is_settled() {
+        let to_move = index.to_move(segment);
+        // A purge may overtake what its group has under way: entries may wait for the very space
+        // that its old record holds.
+        let purge_alone = to_move.entries.is_empty()
+            && to_move.state.iter().all(|(kind, ..)| *kind == Kind::Purge);
+        if !index.is_settled() && !purge_alone {
             return Err(MoveError::Busy);
         }
-        let to_move = index.to_move(segment);
         let mut drafts: Vec<Draft> = to_move
             .state
             .into_iter()

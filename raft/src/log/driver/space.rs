@@ -151,6 +151,8 @@ impl Space {
                 self.inner.dir.remove(oldest).map_err(|error| failed(&error))?;
                 lock(&self.inner.files).remove(&oldest);
                 self.sealed.pop_front();
+                // There may be space again: not to be found out by waiting.
+                self.full_at = None;
                 continue;
             }
             let share = self.inner.settings.segment_bytes / MOVE_SHARE;
@@ -168,6 +170,11 @@ impl Space {
             return Ok(jobs);
         }
         Ok(vec![])
+    }
+
+    /// Whether the last look found no space, and nothing was freed since.
+    pub fn is_full(&self) -> bool {
+        self.full_at.is_some()
     }
 
     fn reserve(&self) -> u64 {

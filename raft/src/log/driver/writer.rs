@@ -127,6 +127,7 @@ impl Writer {
         if self.freed && (self.backlog.is_empty() || self.stalled) {
             self.freed = false;
             self.backlog.extend(self.space.reclaim()?);
+            self.stalled &= self.space.is_full();
         }
         Ok(())
     }
