@@ -11,6 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Tokens whose signs are remembered: at 384 dimensions and 10 letters about 10 MiB.
 const CACHED_TOKENS_MAX: usize = 65_536;
+/// Longer tokens are not remembered: no text repeats them, and the bound above is one of memory.
+const CACHED_TOKEN_BYTES_MAX: usize = 128;
 /// Below this length a sum of signs has no direction.
 const NORM_MIN: f64 = 1e-8;
 
@@ -236,6 +238,9 @@ impl Lexical {
             return known.clone();
         }
         let new = signs(&token, self.dim);
+        if token.len() > CACHED_TOKEN_BYTES_MAX {
+            return new;
+        }
         if seen.len() >= CACHED_TOKENS_MAX {
             seen.clear();
         }

@@ -8,6 +8,8 @@ use hopbine_proto::{EntityId, FactKey, KeyRange, RelationId, name_id, relation_n
 
 /// Names shown in the hint for an unknown relation.
 const NEAR_NAMES_MAX: usize = 3;
+/// Steps of comparing letters for one hint: about half a millisecond.
+const NEAR_NAMES_STEPS_MAX: usize = 250_000;
 
 /// A problem at one place of the request.
 pub fn problem_at(code: Code, pointer: impl Into<String>, detail: impl Into<String>) -> Problem {
@@ -103,6 +105,21 @@ pub fn relation_ids(
     Ok(ids)
 }
 
+/// The key behind what a user wrote, whether or not its relation was ever registered. `pointer` is
+/// the place of the key.
+pub fn any_fact_key(
+    graph: &GraphInfo,
+    key: &KeyRef,
+    pointer: impl Fn() -> String,
+) -> Result<FactKey, Problem> {
+    let kind = graph.config.ids;
+    Ok(FactKey {
+        entity: entity_id(kind, &key.entity, || pointer() + "/entity")?,
+        relation: new_relation_id(kind, &key.relation, || pointer() + "/relation")?,
+        target: entity_id(kind, &key.target, || pointer() + "/target")?,
+    })
+}
+
 /// The key behind what a user wrote, or `None` when no fact can have it, because its relation was
 /// never registered. `pointer` is the place of the key.
 pub fn fact_key(
@@ -110,15 +127,12 @@ pub fn fact_key(
     key: &KeyRef,
     pointer: impl Fn() -> String,
 ) -> Result<Option<FactKey>, Problem> {
-    let kind = graph.config.ids;
-    let entity = entity_id(kind, &key.entity, || pointer() + "/entity")?;
-    let relation = new_relation_id(kind, &key.relation, || pointer() + "/relation")?;
-    let target = entity_id(kind, &key.target, || pointer() + "/target")?;
+    let id = any_fact_key(graph, key, pointer)?;
     let known = match &key.relation {
         RelationRef::Name(name) => graph.relations.contains_key(&**name),
         RelationRef::Number(_) => true,
     };
-    Ok(known.then_some(FactKey { entity, relation, target }))
+    Ok(known.then_some(id))
 }
 
 /// Entity and relation of a prefix, and the keys below it.
@@ -158,11 +172,18 @@ fn unknown_relation(graph: &GraphInfo, name: &str, pointer: String) -> Problem {
     problem.hint(format!("did you mean {}?", near.join(" or ")))
 }
 
-/// Up to three of `known` that are near to `name`, nearest first, then by name.
+/// Up to three of `known` that are near to `name`, nearest first, then by name. With many or long
+/// names only the first ones are looked at: a hint is worth [`NEAR_NAMES_STEPS_MAX`] and no more.
 pub fn near_names<'a>(known: impl Iterator<Item = &'a str>, name: &str) -> Vec<&'a str> {
+    let wanted = name.to_lowercase();
+    let mut steps = 0;
     let mut near: Vec<(usize, &str)> = known
-        .filter(|candidate| candidate.len().abs_diff(name.len()) <= 64 && candidate.len() <= 256)
-        .map(|candidate| (edits(&candidate.to_lowercase(), &name.to_lowercase()), candidate))
+        .filter(|candidate| candidate.len().abs_diff(name.len()) <= 1 + candidate.len() / 3)
+        .take_while(|candidate| {
+            steps += (candidate.len() + 1) * (wanted.len() + 1);
+            steps <= NEAR_NAMES_STEPS_MAX
+        })
+        .map(|candidate| (edits(&candidate.to_lowercase(), &wanted), candidate))
         .filter(|(edits, candidate)| *edits <= 1 + candidate.chars().count() / 3)
         .collect();
     near.sort_unstable();
@@ -211,6 +232,19 @@ mod tests {
 
     fn pointer() -> String {
         "/p".into()
+    }
+
+    #[test]
+    fn near_names_are_looked_for_in_the_first_of_very_many() {
+        let looked = std::cell::Cell::new(0);
+        let long = "x".repeat(240);
+        let names: Vec<String> = (0..20_000).map(|i| format!("{long}{i:05}")).collect();
+        let known = names.iter().map(|name| {
+            looked.set(looked.get() + 1);
+            name.as_str()
+        });
+        assert_eq!(near_names(known, &format!("{long}0000")).len(), 3);
+        assert!(looked.get() < 100, "{} names were compared", looked.get());
     }
 
     #[test]

@@ -5,7 +5,9 @@ use hopbine_proto::FactKey;
 use hopbine_proto::call::{HopCounts, ShardStats, Work};
 use hopbine_proto::graph::GraphInfo;
 use hopbine_proto::ids::{Epoch, LogIndex, RelationId, ShardId};
+use hopbine_proto::limits::REPLY_BYTES_MAX;
 use hopbine_proto::shard_map::ShardDescriptor;
+use hopbine_proto::status::{Code, Problem};
 use std::sync::Arc;
 
 /// Which write made a fact what it is.
@@ -32,6 +34,24 @@ pub struct FactOut {
     pub payload: Option<Arc<str>>,
     /// With `version`.
     pub version: Option<FactVersion>,
+}
+
+impl FactOut {
+    /// About how many bytes it takes as text.
+    pub fn text_bytes(&self) -> usize {
+        let vector = self.embedding.as_ref().map_or(0, |embedding| embedding.len() * 12);
+        96 + vector + self.payload.as_ref().map_or(0, |payload| payload.len())
+    }
+}
+
+/// Refuses a reply of more than [`REPLY_BYTES_MAX`] bytes; `hint` says what to ask for instead.
+pub fn refuse_large(bytes: usize, hint: &str) -> Result<(), Problem> {
+    if bytes <= REPLY_BYTES_MAX {
+        return Ok(());
+    }
+    let detail =
+        format!("the reply would take {bytes} bytes, more than the {REPLY_BYTES_MAX} allowed");
+    Err(Problem::new(Code::PayloadTooLarge, detail).hint(hint))
 }
 
 /// One fact of a result's path.
@@ -144,6 +164,17 @@ pub struct RetrievalReply {
     pub timings: Timings,
     /// What it took, over all shards and stages.
     pub work: Work,
+}
+
+impl RetrievalReply {
+    /// About how many bytes it takes as text.
+    pub fn text_bytes(&self) -> usize {
+        let result = |result: &ResultOut| {
+            let steps = result.path.iter().map(|step| step.fact.text_bytes());
+            result.fact.text_bytes() + steps.sum::<usize>()
+        };
+        512 + self.results.iter().map(result).sum::<usize>()
+    }
 }
 
 /// One line of a `rerank` reply.

@@ -9,6 +9,7 @@ use hopbine_coordinator::request::*;
 use hopbine_proto::Metric;
 use hopbine_proto::graph::{GraphConfig, IdKind};
 use hopbine_proto::limits::WEIGHT_MAX;
+use hopbine_proto::status::Code;
 use std::sync::Arc;
 
 type Edge = (u64, u64, u64, Option<[f32; 2]>);
@@ -137,4 +138,40 @@ async fn weights_that_could_overflow_a_score_are_refused_at_their_place() {
     }
     let reply = engine.graph_rag("g", &request(WEIGHT_MAX, WEIGHT_MAX), &options).await;
     assert!(reply.expect("answered").results[0].distance.is_some_and(f64::is_finite));
+}
+
+#[tokio::test]
+async fn a_page_is_whole_however_many_shards_fill_it() {
+    let edges: Vec<Edge> = (1..=20).map(|id| (id, 1, 100 + id, Some([1.0, 0.0]))).collect();
+    let request = ExpandRequest {
+        from: (1..=20).map(EntityRef::Number).collect(),
+        relation_path: along(&[1]),
+        page_size: Some(10),
+        limit_rows: 15,
+        ..ExpandRequest::default()
+    };
+    for boundaries in [&[11][..], &[5, 11, 16]] {
+        let (_world, engine) = graph(Metric::Cosine, boundaries, &edges).await;
+        let reply = engine.expand("g", &request, &CallOptions::default()).await.expect("a page");
+        assert_eq!((reply.results.len(), reply.partial), (10, false), "{boundaries:?}");
+        assert!(reply.next_page_token.is_some());
+    }
+}
+
+#[tokio::test]
+async fn a_reply_is_refused_that_a_small_request_made_huge() {
+    let (_world, engine) = graph(Metric::Cosine, &[], &[(2, 1, 3, None)]).await;
+    let payload = format!("\"{}\"", "x".repeat(64 * 1024 - 2));
+    let payload = Some(serde_json::value::RawValue::from_string(payload).expect("JSON"));
+    let fact = FactInput { key: key(1, 1, 1), embedding: Some([1.0, 0.0].into()), payload };
+    engine.upsert("g", vec![fact], &WriteOptions::default()).await.expect("written");
+    let get = async |times: usize| {
+        let keys = (0..times).map(|_| key(1, 1, 1)).collect();
+        let request = GetRequest { keys, with: WithParts::PAYLOAD };
+        engine.get("g", &request, &CallOptions::default()).await
+    };
+    assert_eq!(get(1_000).await.expect("64 MB").facts.len(), 1_000);
+    let refused = get(100_000).await.expect_err("6.5 GB");
+    assert_eq!(refused.code, Code::PayloadTooLarge);
+    assert!(refused.hint.is_some_and(|hint| hint.contains("fewer keys")));
 }

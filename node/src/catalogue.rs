@@ -6,9 +6,11 @@
 use hopbine_proto::graph::{GraphConfig, GraphInfo, GraphPatch, IdKind};
 use hopbine_proto::shard_map::{ShardDescriptor, even_boundaries, ranges};
 use hopbine_proto::status::{Code, Problem};
-use hopbine_proto::{Epoch, GraphId, NodeId, ReplicaId, ShardId, limits, relation_name_id};
+use hopbine_proto::{
+    Epoch, GraphId, NodeId, RelationId, ReplicaId, ShardId, limits, relation_name_id,
+};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// A change of the catalogue.
@@ -203,26 +205,27 @@ impl Catalogue {
         let entry = entry.ok_or_else(|| {
             Problem::new(Code::GraphNotFound, format!("there is no graph number {id}"))
         })?;
-        let mut relations = entry.relations.clone();
+        let mut by_id: HashMap<RelationId, &str> =
+            entry.relations.iter().map(|(name, id)| (*id, name.as_str())).collect();
         for name in names {
             let relation = relation_name_id(name);
-            let taken = relations.iter().find(|(known, known_id)| {
-                **known_id == relation && known.as_str() != name.as_str()
-            });
-            if let Some((known, _)) = taken {
+            let known = *by_id.entry(relation).or_insert(name);
+            if known != name {
                 let detail = format!("relations {known:?} and {name:?} share the id {relation}");
                 return Err(Problem::new(Code::NameCollision, detail)
                     .hint("rename one of the two relations"));
             }
-            relations.insert(name.clone(), relation);
         }
-        if relations.len() > limits::RELATIONS_MAX {
+        if by_id.len() > limits::RELATIONS_MAX {
             let detail = format!("a graph holds at most {} relations", limits::RELATIONS_MAX);
             return Err(Problem::new(Code::InvalidRequest, detail));
         }
-        if relations != entry.relations {
+        let new = names.iter().filter(|name| !entry.relations.contains_key(*name));
+        let new: Vec<&String> = new.collect();
+        if !new.is_empty() {
             let graph = Arc::make_mut(entry);
-            graph.relations = relations;
+            let ids = new.into_iter().map(|name| (name.clone(), relation_name_id(name)));
+            graph.relations.extend(ids);
             graph.version += 1;
         }
         Ok(CatalogueReply::Graph(entry.clone(), false))

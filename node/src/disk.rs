@@ -8,7 +8,7 @@
 
 use crate::error::NodeError;
 use hopbine_proto::NodeId;
-use hopbine_proto::disk::Disk;
+use hopbine_proto::disk::{Disk, OsDisk};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
@@ -26,7 +26,8 @@ pub struct FolderLock {
 /// Takes the lock of `dir`, creating the folder when needed.
 /// Fails with `Locked` naming the process that holds it.
 pub fn lock(dir: &Path) -> Result<FolderLock, NodeError> {
-    std::fs::create_dir_all(dir).map_err(NodeError::io(format!("create {}", dir.display())))?;
+    make_durable(dir).map_err(NodeError::io(format!("create {}", dir.display())))?;
+    refuse_foreign(&OsDisk, dir)?;
     let path = dir.join("LOCK");
     let opened = OpenOptions::new().create(true).read(true).write(true).truncate(false).open(&path);
     let file = opened.map_err(NodeError::io(format!("open {}", path.display())))?;
@@ -42,6 +43,40 @@ pub fn lock(dir: &Path) -> Result<FolderLock, NodeError> {
         }
         Err(std::fs::TryLockError::Error(error)) => {
             Err(NodeError::io(format!("lock {}", lock.path.display()))(error))
+        }
+    }
+}
+
+/// Makes a folder and those above it that are missing; each survives a power loss.
+fn make_durable(dir: &Path) -> std::io::Result<()> {
+    if dir.is_dir() {
+        return Ok(());
+    }
+    let parent = match dir.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    make_durable(parent)?;
+    match std::fs::create_dir(dir) {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && dir.is_dir() => {}
+        made => made?,
+    }
+    File::open(parent)?.sync_all()
+}
+
+/// A folder without `FORMAT` that holds anything else than a new one may is not ours.
+fn refuse_foreign(disk: &dyn Disk, dir: &Path) -> Result<(), NodeError> {
+    let known = disk.len(&dir.join("FORMAT")).map_err(NodeError::io("look at FORMAT"))?;
+    if known.is_some() {
+        return Ok(());
+    }
+    let names = disk.list(dir).map_err(NodeError::io("list the data folder"))?;
+    let ours = |name: &String| name == "LOCK" || name == "FORMAT.tmp";
+    match names.iter().find(|name| !ours(name)) {
+        None => Ok(()),
+        Some(other) => {
+            let reason = format!("it holds {other} and no FORMAT");
+            Err(NodeError::Foreign { dir: dir.to_owned(), reason })
         }
     }
 }
@@ -77,12 +112,7 @@ pub fn check_format(disk: &dyn Disk, dir: &Path) -> Result<(), NodeError> {
     let path = dir.join("FORMAT");
     let known = disk.len(&path).map_err(NodeError::io("look at FORMAT"))?;
     if known.is_none() {
-        let names = disk.list(dir).map_err(NodeError::io("list the data folder"))?;
-        let ours = |name: &String| name == "LOCK" || name == "FORMAT.tmp";
-        if let Some(other) = names.iter().find(|name| !ours(name)) {
-            let reason = format!("it holds {other} and no FORMAT");
-            return Err(NodeError::Foreign { dir: dir.to_owned(), reason });
-        }
+        refuse_foreign(disk, dir)?;
         let text = format!("{FORMAT_TITLE}\n{FORMAT}\n");
         return disk.replace(&path, text.as_bytes()).map_err(NodeError::io("write FORMAT"));
     }

@@ -34,6 +34,9 @@ pub struct Meta {
     disk: Arc<dyn Disk>,
     path: PathBuf,
     state: Mutex<State>,
+    /// Held while the file is replaced: an older state must not come after a newer one, and two
+    /// may not share the temporary file.
+    saving: Mutex<()>,
     current: RwLock<Arc<Catalogue>>,
 }
 
@@ -51,7 +54,7 @@ impl Meta {
         let durable = Checkpoint { at: live.at, membership: live.membership.clone() };
         let current = RwLock::new(Arc::new(live.catalogue.clone()));
         let state = Mutex::new(State { live, durable, unsaved: 0 });
-        Ok(Self { disk, path, state, current })
+        Ok(Self { disk, path, state, saving: Mutex::default(), current })
     }
 
     /// The catalogue as of the last applied command.
@@ -66,7 +69,11 @@ impl Meta {
 
     /// Makes the state durable, so that the log below it may go. Returns whether it changed.
     pub fn save(&self) -> Result<bool, NodeError> {
-        let live = self.state().live.clone();
+        let _saving = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
+        let (live, commands) = {
+            let state = self.state();
+            (state.live.clone(), state.unsaved)
+        };
         if live.at == self.state().durable.at {
             return Ok(false);
         }
@@ -81,7 +88,8 @@ impl Meta {
         self.disk.sync_dir(above).map_err(NodeError::io("save the catalogue folder"))?;
         let mut state = self.state();
         state.durable = Checkpoint { at: live.at, membership: live.membership };
-        state.unsaved = 0;
+        // Commands may have come while the file was written.
+        state.unsaved -= commands;
         Ok(true)
     }
 
@@ -160,10 +168,64 @@ impl Machine for Meta {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hopbine_proto::disk::{DiskFile, FileBytes};
     use hopbine_proto::graph::{GraphConfig, IdKind};
     use hopbine_proto::sim_disk::SimDisk;
     use hopbine_proto::{Epoch, NodeId};
     use hopbine_raft::Command;
+    use std::io;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::time::Duration;
+
+    /// A disk whose first `replace` says that it begins and waits to go on.
+    struct Slow(SimDisk, Mutex<Option<(Sender<()>, Receiver<()>)>>);
+
+    impl Disk for Slow {
+        fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+            self.0.create(path)
+        }
+        fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+            self.0.open(path)
+        }
+        fn map(&self, path: &Path) -> io::Result<FileBytes> {
+            self.0.map(path)
+        }
+        fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+            self.0.read(path)
+        }
+        fn len(&self, path: &Path) -> io::Result<Option<u64>> {
+            self.0.len(path)
+        }
+        fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+            self.0.list(dir)
+        }
+        fn create_dir(&self, dir: &Path) -> io::Result<()> {
+            self.0.create_dir(dir)
+        }
+        fn remove(&self, path: &Path) -> io::Result<()> {
+            self.0.remove(path)
+        }
+        fn remove_dir(&self, dir: &Path) -> io::Result<()> {
+            self.0.remove_dir(dir)
+        }
+        fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+            self.0.rename(from, to)
+        }
+        fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()> {
+            self.0.hard_link(from, to)
+        }
+        fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+            self.0.sync_dir(dir)
+        }
+        fn replace(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+            let stop = self.1.lock().expect("no panic").take();
+            if let Some((begun, go)) = stop {
+                begun.send(()).expect("heard");
+                go.recv().expect("told");
+            }
+            self.0.replace(path, bytes)
+        }
+    }
 
     fn create(meta: &Meta, index: u64, name: &str) {
         let command = CatalogueCommand::Create {
@@ -189,6 +251,31 @@ mod tests {
         assert!(again.catalogue().graph("first").is_some());
         assert!(again.catalogue().graph("second").is_none());
         assert_eq!(again.recovered().at, LogPosition::new(1, 1));
+    }
+
+    #[test]
+    fn a_slow_save_never_takes_a_newer_one_back() {
+        let (disk, dir) = (SimDisk::new(), Path::new("/data"));
+        let ((begun, has_begun), (go, may_go)) = (channel(), channel());
+        let slow = Slow(disk.clone(), Mutex::new(Some((begun, may_go))));
+        let meta = Arc::new(Meta::open(Arc::new(slow), dir).expect("opened"));
+        let save = || {
+            let meta = meta.clone();
+            std::thread::spawn(move || meta.save().expect("saved"))
+        };
+        create(&meta, 1, "first");
+        let first = save();
+        has_begun.recv().expect("the first save writes");
+        create(&meta, 2, "second");
+        let second = save();
+        // Long enough for a second save that does not wait to be through.
+        std::thread::sleep(Duration::from_millis(50));
+        go.send(()).expect("the first save waits");
+        assert!(first.join().expect("ended") && second.join().expect("ended"));
+        let again = Meta::open(Arc::new(disk), dir).expect("opened");
+        let last = LogPosition::new(1, 2);
+        assert_eq!((again.recovered().at, meta.checkpoint().map(|c| c.at)), (last, Some(last)));
+        assert!(again.catalogue().graph("second").is_some());
     }
 
     #[test]

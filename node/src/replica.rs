@@ -6,6 +6,7 @@
 use bytes::Bytes;
 use hopbine_proto::Epoch;
 use hopbine_proto::call::{WriteOp, WriteReply};
+use hopbine_proto::limits::SESSION_REPLY_BYTES_MAX;
 use hopbine_proto::status::{Code, Problem};
 use hopbine_raft::{
     Check, Checkpoint, Command, Entry, Halt, LogPosition, Machine, SessionLimits, Sessions,
@@ -42,6 +43,24 @@ impl BatchReply {
 /// The body of a command for a shard.
 pub fn encode_ops(ops: &[WriteOp]) -> Bytes {
     postcard::to_stdvec(ops).expect("plain data always encodes").into()
+}
+
+/// Whether `body` removes all facts of a prefix, however many there are: such a command is proposed
+/// alone. Looks at the number of operations and the kind of the first one.
+fn removes_prefix(body: &[u8]) -> bool {
+    matches!(body, [1, 2, ..])
+}
+
+/// What is kept for a retry of a command whose reply is `bytes`: counts alone when the lists of
+/// keys would fill the table of recent callers, which goes into every manifest.
+fn remembered(reply: BatchReply, bytes: &Bytes) -> Bytes {
+    match reply {
+        BatchReply::Done(reply) if bytes.len() > SESSION_REPLY_BYTES_MAX => {
+            let (missing, replaced_versions) = (Vec::new(), Vec::new());
+            BatchReply::Done(WriteReply { missing, replaced_versions, ..reply }).encode()
+        }
+        _ => bytes.clone(),
+    }
 }
 
 /// One shard's replica on this node.
@@ -134,7 +153,7 @@ impl Replica {
             }
         };
         let bytes = reply.encode();
-        tables.sessions.record(command, &bytes);
+        tables.sessions.record(command, &remembered(reply, &bytes));
         Ok(bytes)
     }
 }
@@ -164,6 +183,10 @@ impl Machine for Replica {
         Ok(reply)
     }
 
+    fn is_long(&self, command: &Command) -> bool {
+        removes_prefix(&command.body)
+    }
+
     fn recovered(&self) -> Checkpoint {
         checkpoint_of(&self.shard)
     }
@@ -178,5 +201,52 @@ fn checkpoint_of(shard: &Shard) -> Checkpoint {
     Checkpoint {
         at: LogPosition { term: durable.term, index: durable.index },
         membership: durable.membership.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hopbine_proto::{EntityId, Fact, FactKey, LogIndex, RelationId};
+
+    #[test]
+    fn a_body_shows_whether_it_removes_a_prefix() {
+        let prefix =
+            |relation| vec![WriteOp::DeletePrefix { entity: EntityId(u64::MAX), relation }];
+        assert!(removes_prefix(&encode_ops(&prefix(None))));
+        assert!(removes_prefix(&encode_ops(&prefix(Some(RelationId(1))))));
+        let fact = Fact { key: FactKey::new(1, 2, 3), names: None, embedding: None, payload: None };
+        for ops in [
+            vec![],
+            vec![WriteOp::Upsert(fact.clone())],
+            vec![WriteOp::Delete(fact.key)],
+            vec![WriteOp::Delete(fact.key), WriteOp::Upsert(fact)],
+        ] {
+            assert!(!removes_prefix(&encode_ops(&ops)));
+        }
+    }
+
+    #[test]
+    fn a_long_reply_is_remembered_by_its_counts() {
+        let reply = |keys: u64| {
+            let replaced = (0..keys).map(|i| (FactKey::new(i, 1, 1), LogIndex(i)));
+            BatchReply::Done(WriteReply {
+                upserted: 100_000,
+                replaced: keys,
+                not_found: 7,
+                index: LogIndex(9),
+                missing: vec![FactKey::MAX; keys as usize],
+                replaced_versions: replaced.collect(),
+                ..WriteReply::default()
+            })
+        };
+        let kept = |keys| remembered(reply(keys), &reply(keys).encode());
+        assert_eq!(kept(3), reply(3).encode(), "a short one is kept whole");
+        assert!(kept(100_000).len() <= SESSION_REPLY_BYTES_MAX);
+        let Ok(BatchReply::Done(counts)) = BatchReply::decode(&kept(100_000)) else {
+            panic!("it decodes");
+        };
+        assert_eq!((counts.upserted, counts.replaced, counts.not_found), (100_000, 100_000, 7));
+        assert!(counts.missing.is_empty() && counts.replaced_versions.is_empty());
     }
 }

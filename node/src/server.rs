@@ -18,6 +18,8 @@ use hopbine_proto::status::{CallError, Code, Problem};
 use hopbine_proto::{EntityId, GraphId, KeyRange, LogIndex, RequestId};
 use hopbine_raft::{Command, RaftError};
 use hopbine_shard_store::{Pressure, StoreError, View};
+use std::cell::Cell;
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -26,6 +28,8 @@ use tracing::error;
 
 /// Rows that a hop or fetch is assumed to read per entity or key before it is looked at.
 const ROWS_PER_ENTITY: u64 = 16;
+/// A read on an async thread may look whether to stop so often: some 4,000 rows.
+const INLINE_LOOKS_MAX: u32 = 4;
 /// Creating and dropping graphs moves files.
 const SHAPING_DEADLINE: Duration = Duration::from_secs(30);
 
@@ -178,13 +182,17 @@ impl Node {
                 .at("/shards/replicas", "more replicas than nodes"));
         }
         let command = CatalogueCommand::Create { name, config, node: self.id };
-        match self.propose_meta(&command, self.shaping_deadline()).await? {
-            CatalogueReply::Graph(graph, fresh) => {
-                self.host_graph(&graph).await.map_err(node_problem)?;
-                Ok((graph, fresh))
+        let node = self.clone();
+        to_its_end(async move {
+            match node.propose_meta(&command, node.shaping_deadline()).await? {
+                CatalogueReply::Graph(graph, fresh) => {
+                    node.host_graph(&graph).await.map_err(node_problem)?;
+                    Ok((graph, fresh))
+                }
+                other => Err(unexpected(&other)),
             }
-            other => Err(unexpected(&other)),
-        }
+        })
+        .await
     }
 
     /// Changes a graph that is at `version`.
@@ -197,18 +205,36 @@ impl Node {
         self.refuse_when_stopping()?;
         let command = CatalogueCommand::Patch { name, version, patch };
         match self.propose_meta(&command, self.shaping_deadline()).await? {
-            CatalogueReply::Graph(graph, _) => Ok(graph),
+            CatalogueReply::Graph(graph, _) => {
+                self.take_index_settings(graph.id);
+                Ok(graph)
+            }
             other => Err(unexpected(&other)),
         }
     }
 
     /// Drops a graph and its facts.
-    pub async fn drop_graph(&self, name: String) -> Result<(), Problem> {
+    pub async fn drop_graph(self: &Arc<Self>, name: String) -> Result<(), Problem> {
         self.refuse_when_stopping()?;
         let command = CatalogueCommand::Drop { name };
-        match self.propose_meta(&command, self.shaping_deadline()).await? {
-            CatalogueReply::Dropped(graph) => self.unhost_graph(&graph).await.map_err(node_problem),
-            other => Err(unexpected(&other)),
+        let node = self.clone();
+        to_its_end(async move {
+            match node.propose_meta(&command, node.shaping_deadline()).await? {
+                CatalogueReply::Dropped(graph) => {
+                    node.unhost_graph(&graph).await.map_err(node_problem)
+                }
+                other => Err(unexpected(&other)),
+            }
+        })
+        .await
+    }
+
+    /// Segments sealed from now on follow the catalogue's newest settings for their graph.
+    fn take_index_settings(&self, graph: GraphId) {
+        let catalogue = self.catalogue();
+        let Some(known) = catalogue.graphs().find(|known| known.id == graph) else { return };
+        for hosted in self.all_hosted().iter().filter(|hosted| hosted.graph == graph) {
+            hosted.shard.set_index(known.config.index.clone());
         }
     }
 
@@ -286,13 +312,20 @@ impl Node {
         at: &ReadContext,
         hosted: Arc<Hosted>,
         rows: u64,
-        work: impl FnOnce(&dyn Fn() -> bool) -> Result<T, StoreError> + Send + 'static,
+        work: impl Fn(&dyn Fn() -> bool) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, CallError> {
         let clock = self.parts.clock.clone();
         let deadline = at.deadline;
         if rows <= self.config.inline_rows_max {
-            let result = work(&|| clock.monotonic() >= deadline);
-            return result.map_err(|error| read_error(&hosted, error));
+            // The number of rows was a guess: a read that turns out long begins again on a worker.
+            let looks = Cell::new(0);
+            let result = work(&|| {
+                looks.set(looks.get() + 1);
+                looks.get() > INLINE_LOOKS_MAX || clock.monotonic() >= deadline
+            });
+            if looks.get() <= INLINE_LOOKS_MAX {
+                return result.map_err(|error| read_error(&hosted, error));
+            }
         }
         let left = deadline.saturating_sub(clock.monotonic());
         let place = tokio::time::timeout(left, self.workers.clone().acquire_owned()).await;
@@ -341,6 +374,20 @@ impl Node {
     }
 }
 
+/// Runs `shaping` to its end though its caller goes away: catalogue and folders must not part.
+async fn to_its_end<T: Send + 'static>(
+    shaping: impl Future<Output = Result<T, Problem>> + Send + 'static,
+) -> Result<T, Problem> {
+    match tokio::spawn(shaping).await {
+        Ok(done) => done,
+        Err(error) => {
+            error!(%error, "shaping a graph broke off");
+            let detail = "shaping the graph broke off; repeat the request";
+            Err(Problem::new(Code::OutcomeUnknown, detail))
+        }
+    }
+}
+
 /// Tells the worker of a call that was dropped.
 #[derive(Default)]
 struct DropFlag(Arc<AtomicBool>);
@@ -366,6 +413,10 @@ fn read_error(hosted: &Hosted, failure: StoreError) -> CallError {
             Problem::new(Code::DataDamaged, reason)
                 .hint("verify the folder with hopbine check, then restore it")
         }
+        StoreError::TooLarge { .. } => {
+            Problem::new(Code::PayloadTooLarge, format!("shard {shard}: {failure}"))
+                .hint("ask for fewer facts at once, or for fewer parts of each")
+        }
         StoreError::DiskFull(_) | StoreError::Io(_) | StoreError::SyncFailed(_) => {
             error!(%shard, error = %failure, "a read failed");
             Problem::new(Code::ShardUnavailable, format!("shard {shard}: {failure}"))
@@ -382,4 +433,24 @@ fn node_problem(error: NodeError) -> Problem {
 
 fn unexpected(reply: &CatalogueReply) -> Problem {
     Problem::new(Code::VersionSkew, format!("the catalogue answered {reply:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::NodeConfig;
+    use hopbine_proto::graph::IdKind;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_patched_index_setting_reaches_the_shards() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let node = Node::open(dir.path(), NodeConfig::default()).await.expect("opened");
+        let config = GraphConfig::new(4, IdKind::U64);
+        let (graph, _) = node.create("g".into(), config).await.expect("created");
+        let patch = GraphPatch { recall_target: Some(0.5), ..GraphPatch::default() };
+        let graph = node.patch("g".into(), graph.version, patch).await.expect("patched");
+        let hosted = node.find(graph.shards[0].id).expect("hosted");
+        assert_eq!(hosted.shard.index(), graph.config.index);
+        assert_eq!(hosted.shard.index().recall_target, 0.5);
+    }
 }

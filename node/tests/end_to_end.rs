@@ -69,7 +69,16 @@ async fn write(
         deadline: node.clock().monotonic() + PATIENCE,
         wait: Wait::Committed,
     };
-    node.write(at, WriteBatch { ops, idempotency }).await
+    loop {
+        let batch = WriteBatch { ops: ops.clone(), idempotency };
+        match node.write(at.clone(), batch).await {
+            // Nothing was written: the flush lags behind on a busy machine.
+            Err(CallError::Problem(problem)) if problem.code == Code::Overloaded => {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            outcome => return outcome,
+        }
+    }
 }
 
 async fn payloads(node: &Node, graph: &GraphInfo, keys: &[FactKey]) -> Vec<Option<String>> {

@@ -15,6 +15,11 @@ pub const WRITE_BYTES_MAX: usize = 64 * 1024 * 1024;
 pub const ENTRY_BYTES_MAX: usize = 80 * 1024 * 1024;
 /// Bytes of a request body that is not a write: a batch of questions with their vectors.
 pub const QUERY_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Bytes of payloads, vectors and names in one reply, as text. Larger answers are refused, as a few
+/// bytes of request could ask for gigabytes.
+pub const REPLY_BYTES_MAX: usize = 128 * 1024 * 1024;
+/// Bytes after which a page of a scan ends before it has its number of facts.
+pub const PAGE_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// `top_k` and `ann_k`: above it a reply is an export, and `scan` is the call for that.
 pub const TOP_K_MAX: u32 = 10_000;
 /// Hops of one question. Real questions end at three; each hop is a network round.
@@ -69,6 +74,9 @@ pub const MERGE_MEMORY_DEFAULT: u64 = 1 << 30;
 pub const FROZEN_MEMTABLES_MAX: usize = 2;
 /// A fact block of a segment, so that "blocks read" means something.
 pub const BLOCK_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of a reply that is kept whole for a retry; of a longer one the counts are. With
+/// `SESSIONS_MAX` callers these tables stay below 6 MiB, which every manifest holds.
+pub const SESSION_REPLY_BYTES_MAX: usize = 512;
 /// Idempotency keys and client sessions remembered per shard.
 pub const SESSIONS_MAX: usize = 10_000;
 /// Age after which an idempotency key is forgotten, in leader-stamped log time.

@@ -40,6 +40,12 @@ pub trait Machine: Send + Sync + 'static {
     /// Refusals are replies; `Halt` only when the machine itself is broken.
     fn apply(&self, at: LogPosition, entry: Entry<'_>) -> Result<Bytes, Halt>;
 
+    /// Whether applying `command` may take longer than its size says, so that it belongs off the
+    /// async threads. Asked of every command: must cost next to nothing.
+    fn is_long(&self, _command: &Command) -> bool {
+        false
+    }
+
     /// What the machine holds when its group starts; entries above it are applied again.
     fn recovered(&self) -> Checkpoint;
 

@@ -43,6 +43,12 @@ pub enum StoreError {
     /// Stop the process: after a failed sync nothing about unsynced bytes may be assumed.
     #[error("sync to disk failed: {0}")]
     SyncFailed(#[source] io::Error),
+    /// Ask for less: what was asked for takes more memory than one reply may.
+    #[error("the facts asked for take more than {bytes_max} bytes")]
+    TooLarge {
+        /// The most allowed.
+        bytes_max: usize,
+    },
     /// The caller's deadline passed or it gave up; nothing was done.
     #[error("the read was stopped by its caller")]
     Stopped,

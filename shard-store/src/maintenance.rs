@@ -250,7 +250,8 @@ impl Shard {
         let id = SegmentId(self.next_segment.fetch_add(1, Ordering::Relaxed));
         let config = self.config();
         let space = space_of(config);
-        let mut writer = SegmentWriter::create(&*self.disk, &self.dir, id, space, &config.index)?;
+        let index = self.index();
+        let mut writer = SegmentWriter::create(&*self.disk, &self.dir, id, space, &index)?;
         if fill(&mut writer)? == 0 {
             return Ok(None);
         }

@@ -191,14 +191,32 @@ impl Memtable {
         found: &mut Vec<(FactKey, u32)>,
     ) {
         let by_key = self.by_key.read().unwrap_or_else(PoisonError::into_inner);
-        let end = match range.end {
-            Some(end) if end <= range.start => return,
-            Some(end) => Bound::Excluded((end, 0)),
-            None => Bound::Unbounded,
-        };
-        let rows = by_key.range((Bound::Included((range.start, 0)), end)).copied();
+        let Some(bounds) = bounds(range) else { return };
+        let rows = by_key.range(bounds).copied();
         found.extend(rows.filter(|(_, row)| *row < visible && wanted(*row)));
     }
+
+    /// The first of the rows that `collect` would find.
+    pub fn first(
+        &self,
+        range: &KeyRange,
+        visible: u32,
+        wanted: impl Fn(u32) -> bool,
+    ) -> Option<u32> {
+        let by_key = self.by_key.read().unwrap_or_else(PoisonError::into_inner);
+        let mut rows = by_key.range(bounds(range)?).map(|(_, row)| *row);
+        rows.find(|row| *row < visible && wanted(*row))
+    }
+}
+
+/// Where the rows of `range` stand; `None` when it holds no key.
+fn bounds(range: &KeyRange) -> Option<(Bound<(FactKey, u32)>, Bound<(FactKey, u32)>)> {
+    let end = match range.end {
+        Some(end) if end <= range.start => return None,
+        Some(end) => Bound::Excluded((end, 0)),
+        None => Bound::Unbounded,
+    };
+    Some((Bound::Included((range.start, 0)), end))
 }
 
 /// Bucket and place of a row: bucket b starts at row `FIRST_BUCKET * (2^b - 1)`.
@@ -256,6 +274,8 @@ mod tests {
             expected.sort_unstable();
             let mut found = Vec::new();
             table.collect(&range, visible as u32, |row| row % 3 != 0, &mut found);
+            let first = table.first(&range, visible as u32, |row| row % 3 != 0);
+            prop_assert_eq!(first, expected.first().map(|(_, row)| *row));
             prop_assert_eq!(found, expected);
         }
     }

@@ -13,6 +13,7 @@ use hopbine_proto::call::{
     CountReply, EntityReply, FetchReply, FetchRequest, Row, ScanReply, ScanRequest, With, Work,
 };
 use hopbine_proto::filter::Filter;
+use hopbine_proto::limits::{PAGE_BYTES_MAX, REPLY_BYTES_MAX};
 use hopbine_proto::{EntityId, Fact, KeyRange, RelationId};
 use std::ops::ControlFlow;
 
@@ -28,6 +29,7 @@ pub(crate) fn fetch(
     let mut work = Work { runs: state.runs.len() as u64, ..Work::default() };
     work.runs_read = work.runs;
     let mut rows = Vec::with_capacity(request.keys.len());
+    let mut bytes = 0;
     for (number, key) in request.keys.iter().enumerate() {
         if (number as u64).is_multiple_of(STOP_ROWS) && stop() {
             return Err(StoreError::Stopped);
@@ -37,6 +39,10 @@ pub(crate) fn fetch(
             Some((run, row)) => {
                 let live = LiveRow { run: &state.runs[run], row, key: *key };
                 let mut read = read_row(&live, request.with)?;
+                bytes += bytes_of(&read);
+                if bytes > REPLY_BYTES_MAX {
+                    return Err(StoreError::TooLarge { bytes_max: REPLY_BYTES_MAX });
+                }
                 if let Some(query) = &query {
                     read.distance = Some(distance_of(query, &live)?);
                     work.vectors_scored += 1;
@@ -59,7 +65,14 @@ fn read_row(live: &LiveRow<'_>, with: With) -> Result<Row, StoreError> {
     Ok(Row { fact, version: run.version(row)?, distance: None })
 }
 
-/// Facts of a range in key order.
+/// Bytes of the parts of a row that differ in size.
+fn bytes_of(row: &Row) -> usize {
+    let vector = row.fact.embedding.as_ref().map_or(0, |values| values.len() * 4);
+    vector + row.fact.payload.as_ref().map_or(0, |text| text.len())
+}
+
+/// Facts of a range in key order; fewer than the limit when their parts take
+/// [`PAGE_BYTES_MAX`] bytes.
 pub(crate) fn scan(
     state: &State,
     request: &ScanRequest,
@@ -67,12 +80,15 @@ pub(crate) fn scan(
 ) -> Result<ScanReply, StoreError> {
     let mut reply = ScanReply { index: state.index, ..ScanReply::default() };
     let filter = request.filter.as_deref();
+    let mut bytes = 0;
     each_match(state, &request.range, filter, stop, &mut |live| {
-        if reply.rows.len() >= request.limit as usize {
+        if reply.rows.len() >= request.limit as usize || bytes > PAGE_BYTES_MAX {
             reply.more = true;
             return Ok(ControlFlow::Break(()));
         }
-        reply.rows.push(read_row(&live, request.with)?);
+        let row = read_row(&live, request.with)?;
+        bytes += bytes_of(&row);
+        reply.rows.push(row);
         Ok(ControlFlow::Continue(()))
     })?;
     Ok(reply)

@@ -123,6 +123,8 @@ pub struct Shard {
     current: RwLock<Arc<State>>,
     pub(crate) writer: Mutex<Writer>,
     pub(crate) durable: Mutex<DurableState>,
+    /// How segments are sealed from now on.
+    index: Mutex<IndexConfig>,
     pub(crate) next_segment: AtomicU64,
     pub(crate) flushing: Mutex<()>,
     pub(crate) compacting: Mutex<()>,
@@ -177,6 +179,7 @@ impl Shard {
             runs,
         };
         Self {
+            index: Mutex::new(config.index.clone()),
             reading: Arc::new(Reading { config, scratch: Mutex::default() }),
             disk,
             dir,
@@ -196,12 +199,22 @@ impl Shard {
     /// Live rows of a merged segment at most.
     pub(crate) fn merge_rows_max(&self) -> u64 {
         let config = self.config();
-        rows_within(config.merge_memory_max, config.dim, config.index.m)
+        rows_within(config.merge_memory_max, config.dim, self.index().m)
     }
 
     /// What the shard is configured to be.
     pub fn config(&self) -> &ShardConfig {
         &self.reading.config
+    }
+
+    /// Settings of the index for segments sealed from now on.
+    pub fn set_index(&self, index: IndexConfig) {
+        *lock(&self.index) = index;
+    }
+
+    /// How segments are sealed from now on.
+    pub fn index(&self) -> IndexConfig {
+        lock(&self.index).clone()
     }
 
     /// What a restart would find.

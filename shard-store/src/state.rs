@@ -7,7 +7,7 @@
 use crate::dead::DeadRows;
 use crate::error::StoreError;
 use crate::memtable::Memtable;
-use crate::run::{Data, Run, RunRows, SegmentFile};
+use crate::run::{Data, Run, SegmentFile};
 use crate::segment::Touched;
 use hopbine_proto::{EntityId, EntityRange, Epoch, FactKey, KeyRange, LogIndex, SegmentId};
 use std::sync::Arc;
@@ -97,8 +97,7 @@ impl State {
     pub fn entity_name(&self, entity: EntityId) -> Result<Option<Arc<str>>, StoreError> {
         let range = KeyRange::entity(entity);
         for run in &self.runs {
-            let rows = run.rows(std::slice::from_ref(&range), &mut Touched::default())?;
-            if let Some(row) = first_live(run, &rows)?
+            if let Some(row) = first_live(run, &range)?
                 && let Some(names) = run.names(row)?
             {
                 return Ok(Some(names.entity));
@@ -121,8 +120,12 @@ impl State {
     }
 }
 
-/// The first live row of the only range.
-fn first_live(run: &Run, rows: &RunRows) -> Result<Option<u32>, StoreError> {
+/// The first live row of a range.
+fn first_live(run: &Run, range: &KeyRange) -> Result<Option<u32>, StoreError> {
+    if let Data::Memtable(memtable) = &run.data {
+        return Ok(memtable.first(range, run.visible, |row| !run.dead.is_dead(row)));
+    }
+    let rows = run.rows(std::slice::from_ref(range), &mut Touched::default())?;
     let mut live = Vec::new();
     for place in rows.places(0) {
         rows.decode(run, place..place + 1, &mut live)?;

@@ -9,8 +9,8 @@ use hopbine_proto::score::Metric;
 use hopbine_proto::status::{Code, Problem};
 use hopbine_proto::{EntityId, Fact, FactKey, Names, RelationId, limits};
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// Bytes that a fact costs besides its parts: key, lengths, bookkeeping.
@@ -52,7 +52,7 @@ pub fn batch(
         return Err(invalid(places.delete, detail));
     }
     refuse_colliding_names(graph, &upserts, deletes, places)?;
-    let mut relations = Relations { graph, new: HashMap::new() };
+    let mut relations = Relations { graph, new: HashMap::new(), known_ids: None };
     let mut placed = Vec::with_capacity(upserts.len() + deletes.len());
     let mut bytes = 0;
     for (i, input) in upserts.into_iter().enumerate() {
@@ -69,7 +69,8 @@ pub fn batch(
     }
     let mut keys = Vec::with_capacity(deletes.len());
     for (i, key) in deletes.iter().enumerate() {
-        let key = names::fact_key(graph, key, || format!("{}/{i}", places.delete))?;
+        let id = names::any_fact_key(graph, key, || format!("{}/{i}", places.delete))?;
+        let key = relations.is_own(&key.relation, id.relation).then_some(id);
         placed.extend(key.map(|key| (WriteOp::Delete(key), false, i)));
         keys.push(key);
     }
@@ -170,9 +171,25 @@ fn fact_bytes(fact: &Fact) -> usize {
 struct Relations<'a> {
     graph: &'a GraphInfo,
     new: HashMap<RelationId, Arc<str>>,
+    /// Ids of the graph's relations, once a name that it lacks has been met.
+    known_ids: Option<HashSet<RelationId>>,
 }
 
 impl Relations<'_> {
+    /// Whether `id` stands for this relation and for none of another name. That the graph lacks
+    /// the name does not matter: a key to delete stays part of its batch, whether or not the same
+    /// batch, or an earlier try of it, brings the relation.
+    fn is_own(&mut self, relation: &RelationRef, id: RelationId) -> bool {
+        let RelationRef::Name(name) = relation else { return true };
+        if self.graph.relations.contains_key(&**name) {
+            return true;
+        }
+        let graph = self.graph;
+        let ids = || graph.relations.values().copied().collect();
+        let taken = self.known_ids.get_or_insert_with(ids).contains(&id);
+        !taken && self.new.get(&id).is_none_or(|new| new == name)
+    }
+
     fn note(&mut self, relation: &RelationRef, place: impl Fn() -> String) -> Result<(), Problem> {
         let RelationRef::Name(name) = relation else { return Ok(()) };
         if self.graph.relations.contains_key(&**name) {
@@ -385,6 +402,27 @@ mod tests {
     }
 
     #[test]
+    fn a_batch_is_the_same_before_and_after_its_relations_are_registered() {
+        let mut graph = graph(IdKind::Names);
+        let upserts = || vec![input(named("a", "new", "b"), None, None)];
+        let deletes = [named("c", "new", "d"), named("c", "never", "d")];
+        let before = batch(&graph, upserts(), &deletes, PLACES).expect("good");
+        graph.relations.insert("new".into(), hopbine_proto::relation_name_id("new"));
+        let after = batch(&graph, upserts(), &deletes, PLACES).expect("good");
+        assert_eq!((before.ops, before.deletes), (after.ops, after.deletes));
+    }
+
+    #[test]
+    fn a_key_twice_is_refused_though_its_relation_is_new() {
+        let graph = graph(IdKind::Names);
+        let key = || named("a", "new", "b");
+        let twice = refusal(&graph, vec![input(key(), None, None)], &[key()]);
+        assert_eq!(twice, (Code::InvalidRequest, "/delete/0".to_owned()));
+        let twice = refusal(&graph, Vec::new(), &[key(), key()]);
+        assert_eq!(twice, (Code::InvalidRequest, "/delete/1".to_owned()));
+    }
+
+    #[test]
     fn names_become_ids_and_new_relations_are_told() {
         let graph = graph(IdKind::Names);
         let facts = vec![
@@ -393,8 +431,9 @@ mod tests {
         ];
         let batch = batch(&graph, facts, &[named("a", "gone", "b")], PLACES).expect("good");
         assert_eq!(batch.new_relations, ["knows", "likes"]);
-        assert_eq!(batch.deletes, [None]);
-        assert_eq!(batch.ops.len(), 2);
+        assert_eq!(batch.ops.len(), 3);
+        let deleted = batch.ops.iter().find(|op| matches!(op, WriteOp::Delete(_)));
+        assert_eq!(batch.deletes, [deleted.map(op_key)]);
         let number = vec![input(key(1, 1, 1), None, None)];
         assert_eq!(refusal(&graph, number, &[]).1, "/upsert/0/entity");
         let star = vec![input(named("*", "*", "*"), None, None)];

@@ -96,20 +96,25 @@ impl Parser<'_> {
     fn relation(&self, value: &Value, pointer: &str) -> Result<Condition, Problem> {
         let list = match value {
             Value::Array(list) => &list[..],
-            one => std::slice::from_ref(one),
+            one => {
+                let place = || pointer.to_owned();
+                let id = names::relation_id(self.graph, &relation_ref(one, place)?, place)?;
+                return Ok(Condition::Relation(vec![id]));
+            }
         };
         let mut relations = Vec::with_capacity(list.len());
         for (i, relation) in list.iter().enumerate() {
-            relations.push(match (relation.as_str(), relation.as_u64()) {
-                (Some(name), _) => RelationRef::Name(name.into()),
-                (_, Some(number)) => RelationRef::Number(number),
-                _ => {
-                    let detail = "a relation is a name or a number";
-                    return Err(bad(format!("{pointer}/{i}"), detail));
-                }
-            });
+            relations.push(relation_ref(relation, || format!("{pointer}/{i}"))?);
         }
         Ok(Condition::Relation(names::relation_ids(self.graph, &relations, pointer)?))
+    }
+}
+
+fn relation_ref(value: &Value, place: impl Fn() -> String) -> Result<RelationRef, Problem> {
+    match (value.as_str(), value.as_u64()) {
+        (Some(name), _) => Ok(RelationRef::Name(name.into())),
+        (_, Some(number)) => Ok(RelationRef::Number(number)),
+        _ => Err(bad(place(), "a relation is a name or a number")),
     }
 }
 

@@ -5,7 +5,7 @@ use crate::check::{self, facts::Places};
 use crate::client::{Catalogue, Shards};
 use crate::config::CoordinatorConfig;
 use crate::embed::{Lexical, Tokenizer};
-use crate::reply::{KeysReply, RetrievalReply, Timings, WriteReply};
+use crate::reply::{KeysReply, RetrievalReply, Timings, WriteReply, refuse_large};
 use crate::request::{
     CallOptions, DeleteRequest, ExpandRequest, FactInput, GraphRagRequest, SearchRequest,
     WithParts, WriteOptions, WriteRequest,
@@ -81,7 +81,7 @@ impl Engine {
         };
         let found = self.retrieve(graph, options, plan).await?;
         // Only an expansion has pages; here `top_k` is the end.
-        Ok(self.reply(found, None))
+        self.reply(found, None)
     }
 
     /// One answer or problem per request, in order; each has the whole timeout.
@@ -117,7 +117,7 @@ impl Engine {
         };
         let found = self.retrieve(graph, options, plan).await?;
         // Only an expansion has pages; here `top_k` is the end.
-        Ok(self.reply(found, None))
+        self.reply(found, None)
     }
 
     /// Hops from known entities: the best facts with a question, pages in key order without.
@@ -130,7 +130,7 @@ impl Engine {
         let plan = |call: &Call| self.expansion(call, request, options);
         let found = self.retrieve(graph, options, plan).await?;
         let token = self.page_token(&found, request);
-        Ok(self.reply(found, token))
+        self.reply(found, token)
     }
 
     /// The keys alone of what `expand` answers without a question, in the same pages: for callers
@@ -262,9 +262,13 @@ impl Engine {
         }
     }
 
-    fn reply(&self, found: Found, next_page_token: Option<String>) -> RetrievalReply {
+    fn reply(
+        &self,
+        found: Found,
+        next_page_token: Option<String>,
+    ) -> Result<RetrievalReply, Problem> {
         let Found { call, answer, timings } = found;
-        RetrievalReply {
+        let reply = RetrievalReply {
             results: answer.results,
             partial: answer.partial,
             coverage: answer.coverage,
@@ -273,7 +277,9 @@ impl Engine {
             seeds: answer.seeds,
             timings,
             work: answer.work,
-        }
+        };
+        refuse_large(reply.text_bytes(), "ask for fewer results, or for fewer parts of each")?;
+        Ok(reply)
     }
 
     pub(crate) fn now(&self) -> Duration {

@@ -6,7 +6,7 @@ use crate::check::{self, filter, retrieval::vector_question};
 use crate::names::{self, invalid, problem_at};
 use crate::reply::{
     CountReply, EntityReply, FactOut, GetReply, RelationOut, RerankReply, RerankResult, ScanReply,
-    StatsReply,
+    StatsReply, refuse_large,
 };
 use crate::request::{
     CallOptions, CountRequest, EntityRef, GetRequest, KeyRef, PrefixRef, RerankRequest,
@@ -138,6 +138,8 @@ impl Engine {
                 None => not_found.push(given.clone()),
             }
         }
+        let bytes = facts.iter().map(FactOut::text_bytes).sum();
+        refuse_large(bytes, "ask for fewer keys at once, or for fewer parts of each fact")?;
         Ok(GetReply { facts, not_found, consistency_token: self.token(call, seen) })
     }
 
@@ -192,7 +194,7 @@ impl Engine {
             }
         };
         let with = With { payload: request.with.payload, vector: request.with.vector };
-        let (mut rows, mut seen) = (Vec::new(), Vec::new());
+        let (mut rows, mut seen, mut cut) = (Vec::new(), Vec::new(), false);
         for shard in range.iter().flat_map(|range| shards_of(&call.graph, range)) {
             // One more than shown tells whether another page follows.
             let limit = page + 1 - rows.len() as u32;
@@ -208,8 +210,13 @@ impl Engine {
             let reply = self.read(call, shard.id, ask).await?;
             seen.push((shard.id, reply.index));
             rows.extend(reply.rows);
+            // The shard ended the page by its bytes.
+            cut = reply.more && rows.len() <= page as usize;
+            if cut {
+                break;
+            }
         }
-        let more = rows.len() > page as usize;
+        let more = cut || rows.len() > page as usize;
         rows.truncate(page as usize);
         let last = rows.last().filter(|_| more).map(|row| row.fact.key);
         Ok(ScanReply {

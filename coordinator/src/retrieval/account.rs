@@ -92,6 +92,13 @@ impl Account {
         sum.truncated |= counts.truncated || sum.read > limit_rows;
     }
 
+    /// Marks the current hop truncated when its shards read more than `limit_rows` in all.
+    pub fn limit_hop(&mut self, limit_rows: u64) {
+        if let Some(hop) = self.hops.last_mut() {
+            hop.counts.truncated |= hop.counts.read > limit_rows;
+        }
+    }
+
     /// Targets that the coordinator cut when it merged the current hop.
     pub fn cut_beam(&mut self, targets: u64) {
         if let Some(hop) = self.hops.last_mut() {

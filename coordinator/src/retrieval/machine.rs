@@ -195,12 +195,8 @@ impl Retrieval {
                 }
                 self.account.answered(shard, reply.index, &reply.work);
                 if task == Task::Hop {
-                    self.account.hop_counts(
-                        shard,
-                        reply.index,
-                        &reply.counts,
-                        self.plan.limit_rows,
-                    );
+                    let limit_rows = self.limit_rows_of_all();
+                    self.account.hop_counts(shard, reply.index, &reply.counts, limit_rows);
                 }
                 self.hop_replies.insert(shard, reply);
             }
@@ -226,6 +222,14 @@ impl Retrieval {
             }
         }
         if self.waiting.is_empty() { self.advance() } else { Vec::new() }
+    }
+
+    /// Facts that all shards together may read in the current hop. A page is filled by every shard
+    /// on its own: what that means is known when it is merged.
+    fn limit_rows_of_all(&self) -> u64 {
+        let last = matches!(self.stage, Stage::Hop(hop) if hop + 1 == self.plan.hops.len());
+        let page = matches!(self.plan.output, Output::Page { .. } | Output::Keys { .. });
+        if last && page { u64::MAX } else { self.plan.limit_rows }
     }
 
     fn fail(&mut self, problem: Problem) -> Vec<Action> {
@@ -348,11 +352,13 @@ impl Retrieval {
                 let parts = replies.map(|reply| reply.facts);
                 let (steps, more_after) = merge::page(parts, limit, |step| step.key);
                 self.more_after = more_after;
+                self.note_page_end();
                 (steps, None)
             }
             Output::Keys { limit, .. } => {
                 let parts = replies.map(|reply| reply.keys);
                 (self.keys, self.more_after) = merge::page(parts, limit, |key| *key);
+                self.note_page_end();
                 return self.begin_fetch();
             }
         };
@@ -363,6 +369,14 @@ impl Retrieval {
         };
         self.hits = steps.into_iter().map(hit).collect();
         self.begin_fetch()
+    }
+
+    /// The last page holds all that the hop read, so the bound on that counts; a full page ends
+    /// before what the shards behind it read ahead.
+    fn note_page_end(&mut self) {
+        if self.more_after.is_none() {
+            self.account.limit_hop(self.plan.limit_rows);
+        }
     }
 
     fn begin_fetch(&mut self) -> Vec<Action> {

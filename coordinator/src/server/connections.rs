@@ -20,6 +20,8 @@ const STREAMS_MAX: u32 = 128;
 const HEAD_BYTES_MAX: usize = 256 * 1024;
 /// A silent HTTP/2 peer is asked this often whether it is there.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
+/// How long connections may take to end once no request is under way.
+const LINGER_MAX: Duration = Duration::from_secs(3);
 /// Pause after the system refused a connection, when files run out for example.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -58,7 +60,10 @@ pub async fn serve(
     tokio::pin!(drained);
     accept(&listener, &slots, start, &mut drained).await;
     drop(listener);
-    if timeout(surface.config.drain_timeout, graceful.shutdown()).await.is_err() {
+    // No request is under way any more: what is left are replies on their way to slow readers, and
+    // connections that will never ask.
+    let linger = surface.config.drain_timeout.min(LINGER_MAX);
+    if timeout(linger, graceful.shutdown()).await.is_err() {
         warn!("connections were cut that did not end in time");
     }
 }

@@ -105,7 +105,11 @@ impl Surface {
     /// The client's `X-Request-Id`, or one of our own.
     fn request_id(&self, headers: &HeaderMap) -> String {
         let given = headers.get("x-request-id").and_then(|value| value.to_str().ok());
-        match given.filter(|id| (1..=REQUEST_ID_BYTES_MAX).contains(&id.len())) {
+        let fits = |id: &&str| {
+            let visible = id.bytes().all(|byte| byte.is_ascii_graphic());
+            visible && (1..=REQUEST_ID_BYTES_MAX).contains(&id.len())
+        };
+        match given.filter(fits) {
             Some(id) => id.to_owned(),
             None => {
                 let number = self.requests.fetch_add(1, Ordering::Relaxed);

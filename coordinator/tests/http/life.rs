@@ -112,6 +112,18 @@ async fn a_slow_client_is_cut_off() {
 }
 
 #[tokio::test]
+async fn a_connection_that_never_asks_does_not_hold_a_shutdown_up() {
+    let mut server = server(HttpConfig::default()).await;
+    let mut silent = server.connect().await;
+    silent.write_all(b"GET /livez HTT").await.expect("sent");
+    // The server has begun to read the head before it is told to stop.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    server.stop.take().expect("running").send(()).expect("heard");
+    let ended = tokio::time::timeout(Duration::from_secs(10), &mut server.ended).await;
+    ended.expect("within seconds").expect("in order");
+}
+
+#[tokio::test]
 async fn a_shutdown_finishes_what_began_and_refuses_what_comes() {
     let unready_for = Duration::from_millis(50);
     let mut server = server(HttpConfig { unready_for, ..HttpConfig::default() }).await;

@@ -10,6 +10,7 @@ use crate::folder::folders_of_dropped;
 use crate::meta::{self, Meta};
 use crate::replica::Replica;
 use crate::views::Views;
+use futures::StreamExt;
 use hopbine_proto::disk::{Disk, OsDisk};
 use hopbine_proto::driver::{SystemClock, Threads};
 use hopbine_proto::graph::GraphInfo;
@@ -30,6 +31,8 @@ use tracing::info;
 /// The group of the catalogue, and its only replica in a cluster of one.
 const CATALOGUE: GroupId = GroupId(0);
 const CATALOGUE_REPLICA: ReplicaId = ReplicaId(1);
+/// Shards opened or created side by side.
+const HOSTED_AT_ONCE: usize = 32;
 /// How long a group may take until it serves: replaying its log is most of it.
 const START_DEADLINE: Duration = Duration::from_secs(600);
 
@@ -222,14 +225,14 @@ impl Node {
     async fn host_all(self: &Arc<Self>) -> Result<(), NodeError> {
         let catalogue = self.catalogue();
         let dropped = folders_of_dropped(self.parts.disk.as_ref(), &self.dir, &catalogue, self.id)?;
-        for graph in catalogue.graphs() {
-            for shard in &graph.shards {
-                self.host(graph, shard).await?;
-            }
-        }
         let data = &self.parts.disk;
-        let dir = self.dir.join("shards");
-        data.create_dir(&dir).map_err(NodeError::io("create the shards folder"))?;
+        data.create_dir(&self.dir.join("shards"))
+            .and_then(|()| data.sync_dir(&self.dir))
+            .map_err(NodeError::io("create the shards folder"))?;
+        let graphs = catalogue.graphs();
+        let shards =
+            graphs.flat_map(|graph| graph.shards.iter().map(move |shard| (&**graph, shard)));
+        self.host_each(shards).await?;
         for folder in dropped {
             info!(folder = %folder.display(), "removing the shard of a dropped graph");
             data.remove_dir(&folder).map_err(NodeError::io("remove a shard folder"))?;
@@ -290,12 +293,22 @@ impl Node {
     /// Creates the shards of a new graph; those that are there already are left alone.
     pub(crate) async fn host_graph(self: &Arc<Self>, graph: &GraphInfo) -> Result<(), NodeError> {
         let _shaping = self.shaping.lock().await;
-        for shard in &graph.shards {
-            if self.find(shard.id).is_none() {
-                self.host(graph, shard).await?;
-            }
-        }
-        Ok(())
+        let missing = graph.shards.iter().filter(|shard| self.find(shard.id).is_none());
+        let missing: Vec<_> = missing.map(|shard| (graph, shard)).collect();
+        self.host_each(missing).await
+    }
+
+    /// Hosts many shards, some at a time: they share the syncs that each begins with.
+    async fn host_each<'a>(
+        self: &Arc<Self>,
+        shards: impl IntoIterator<Item = (&'a GraphInfo, &'a ShardDescriptor)>,
+    ) -> Result<(), NodeError> {
+        let hosting = shards.into_iter().map(|(graph, shard)| self.host(graph, shard));
+        let hosting: Vec<_> = hosting.collect();
+        // Each to its end, also when another fails: a group half started could not be tried again.
+        let hosted: Vec<Result<(), NodeError>> =
+            futures::stream::iter(hosting).buffer_unordered(HOSTED_AT_ONCE).collect().await;
+        hosted.into_iter().collect()
     }
 
     /// Stops the shards of a dropped graph and removes their folders and log records.

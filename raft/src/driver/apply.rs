@@ -2,7 +2,7 @@
 
 use super::entry::{decode_membership, encode_membership};
 use crate::command::{LogPosition, Outcome};
-use crate::config::{LogId, Membership, TypeConfig, log_id_of, position_of};
+use crate::config::{LogId, Membership, RaftEntry, TypeConfig, log_id_of, position_of};
 use crate::machine::{Checkpoint, Entry, Machine};
 use bytes::Bytes;
 use futures::{Stream, TryStreamExt};
@@ -47,8 +47,13 @@ impl Applier {
     async fn apply_chunk(&mut self, chunk: Vec<EntryResponder<TypeConfig>>) -> io::Result<()> {
         let Some((last, _)) = chunk.last() else { return Ok(()) };
         let last = last.log_id;
-        let members = if chunk.iter().map(|(entry, _)| size_of(entry)).sum::<usize>() > INLINE_BYTES
-        {
+        let bytes: usize = chunk.iter().map(|(entry, _)| size_of(entry)).sum();
+        let is_long = |entry: &RaftEntry| match &entry.payload {
+            EntryPayload::Normal(command) => self.machine.is_long(command),
+            EntryPayload::Blank | EntryPayload::Membership(_) => false,
+        };
+        let long = bytes > INLINE_BYTES || chunk.iter().any(|(entry, _)| is_long(entry));
+        let members = if long {
             let (machine, progress) = (self.machine.clone(), self.progress.clone());
             let apply = move || apply_all(&*machine, &progress, chunk);
             tokio::task::spawn_blocking(apply).await.map_err(io::Error::other)??
@@ -63,7 +68,7 @@ impl Applier {
     }
 }
 
-fn size_of(entry: &crate::config::RaftEntry) -> usize {
+fn size_of(entry: &RaftEntry) -> usize {
     match &entry.payload {
         EntryPayload::Normal(command) => command.body.len(),
         EntryPayload::Blank | EntryPayload::Membership(_) => 0,

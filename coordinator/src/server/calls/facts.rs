@@ -1,10 +1,11 @@
 //! Writes and reads by key.
 
 use super::{Call, Outcome, Reply, apart, bad_parameter};
+use crate::reply::FactOut;
 use crate::request::WriteOptions;
 use crate::server::body::{Media, media};
 use crate::server::decode::facts::{self as decode, WriteFields};
-use crate::server::encode::facts::{self as encode, Counts, text_bytes};
+use crate::server::encode::facts::{self as encode, Counts};
 use hopbine_proto::call::Wait;
 use hopbine_proto::status::Problem;
 
@@ -73,7 +74,7 @@ pub async fn get(call: &Call<'_>) -> Outcome {
     let (request, fields) = call.read(decode::get).await?;
     let mut reply = call.engine.get(&call.graph, &request, &call.options(fields)?).await?;
     let token = std::mem::take(&mut reply.consistency_token);
-    let bytes = reply.facts.iter().map(text_bytes).sum();
+    let bytes = reply.facts.iter().map(FactOut::text_bytes).sum();
     let json = apart(bytes, move || encode::get(&reply)).await;
     Ok(Reply::with_token(json, token))
 }
@@ -83,7 +84,7 @@ pub async fn scan(call: &Call<'_>) -> Outcome {
     let (request, fields) = call.read(decode::scan).await?;
     let mut reply = call.engine.scan(&call.graph, &request, &call.options(fields)?).await?;
     let token = std::mem::take(&mut reply.consistency_token);
-    let bytes = reply.facts.iter().map(text_bytes).sum();
+    let bytes = reply.facts.iter().map(FactOut::text_bytes).sum();
     let json = apart(bytes, move || encode::scan(&reply)).await;
     Ok(Reply::with_token(json, token))
 }

@@ -1,11 +1,11 @@
 //! Questions.
 
 use super::{Call, Outcome, Reply, apart};
-use crate::reply::RetrievalReply;
+use crate::reply::{RetrievalReply, refuse_large};
 use crate::server::decode::retrieval::{self as decode, BatchItem};
 use crate::server::decode::values::CallFields;
 use crate::server::encode::Json;
-use crate::server::encode::retrieval::{self as encode, Shape, answer_bytes};
+use crate::server::encode::retrieval::{self as encode, Shape};
 use crate::server::metrics::Metrics;
 use crate::server::problem::{self, Refused};
 use futures::StreamExt;
@@ -18,7 +18,7 @@ const BATCH_CONCURRENCY: usize = 8;
 async fn answered(reply: RetrievalReply, shape: Shape, metrics: &Metrics) -> Outcome {
     metrics.retrieval(&reply.timings, &reply.work, reply.partial);
     let (token, timings) = (reply.consistency_token.clone(), reply.timings.clone());
-    let bytes = answer_bytes(&reply);
+    let bytes = reply.text_bytes();
     let json = apart(bytes, move || {
         let mut json = Json::with_capacity(bytes);
         encode::answer(&mut json, &reply, shape);
@@ -72,8 +72,9 @@ pub async fn batch(call: &Call<'_>, metrics: &Metrics, request_id: &str) -> Outc
         .buffered(BATCH_CONCURRENCY)
         .collect::<Vec<_>>()
         .await;
-    let sizes = replies.iter().map(|reply| reply.as_ref().map_or(512, |(r, _)| answer_bytes(r)));
+    let sizes = replies.iter().map(|reply| reply.as_ref().map_or(512, |(r, _)| r.text_bytes()));
     let bytes = sizes.sum();
+    refuse_large(bytes, "send fewer requests in one batch, or ask for fewer parts")?;
     let request_id = request_id.to_owned();
     let json = apart(bytes, move || {
         let mut json = Json::with_capacity(bytes);

@@ -59,12 +59,6 @@ pub fn fact(json: &mut Json, fact: &FactOut) {
     });
 }
 
-/// About how many bytes `fact` takes as text; cheap, and right within a factor of two or so.
-pub fn text_bytes(fact: &FactOut) -> usize {
-    let vector = fact.embedding.as_ref().map_or(0, |embedding| embedding.len() * 12);
-    96 + vector + fact.payload.as_ref().map_or(0, |payload| payload.len())
-}
-
 /// Which counts a write's reply shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counts {

@@ -1,7 +1,7 @@
 //! Answers of `graph_rag`, `search`, `expand` and `rerank`.
 
 use super::Json;
-use super::facts::{fact, key_fields, parts, text_bytes};
+use super::facts::{fact, key_fields, parts};
 use crate::reply::{Coverage, HopCoverage, PathStep, RerankReply, ResultOut, RetrievalReply};
 
 /// What differs between the calls.
@@ -78,15 +78,6 @@ fn hop(json: &mut Json, line: &HopCoverage, shape: Shape) {
             });
         }
     });
-}
-
-/// About how many bytes `reply` takes as text.
-pub fn answer_bytes(reply: &RetrievalReply) -> usize {
-    let result = |result: &ResultOut| {
-        let steps = result.path.iter().map(|step| text_bytes(&step.fact));
-        text_bytes(&result.fact) + steps.sum::<usize>()
-    };
-    512 + reply.results.iter().map(result).sum::<usize>()
 }
 
 /// The reply of `rerank`.
