@@ -194,9 +194,10 @@ async fn scan(session: &Session, args: &Scan) -> Result<(), Failure> {
     put(&mut body, "page_size", args.page_size);
     put(&mut body, "page_token", args.page_token.clone());
     put(&mut body, "with", args.with.clone());
+    let mut pages = session.output.pages("facts", COLUMNS);
     loop {
         let reply = session.post(&args.graph, "/facts/scan", body.clone()).await?;
-        session.output.rows(&reply, "facts", COLUMNS)?;
+        pages.page(&reply)?;
         let page: Value = serde_json::from_slice(&reply).map_err(unreadable)?;
         let next = page["next_page_token"].as_str();
         match next {

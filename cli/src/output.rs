@@ -45,6 +45,16 @@ pub struct Output {
     bold: bool,
 }
 
+/// A result of several replies: one heading, whatever the number of pages.
+pub struct Pages<'a> {
+    output: &'a Output,
+    list: &'a str,
+    columns: &'a [Column],
+    /// Of each column so far, in characters.
+    widths: Vec<usize>,
+    headed: bool,
+}
+
 impl Output {
     /// `format`, or the default: a table on a terminal, JSON elsewhere.
     pub fn new(format: Option<Format>) -> Self {
@@ -61,16 +71,13 @@ impl Output {
 
     /// Writes a reply whose results are the list `list`.
     pub fn rows(&self, body: &[u8], list: &str, columns: &[Column]) -> Result<(), Failure> {
-        match self.format {
-            Format::Json => self.lines([body]),
-            Format::Jsonl => self.lines(elements(body, list)?.iter().map(|raw| raw.get())),
-            Format::Table | Format::Csv => {
-                let reply: Value = serde_json::from_slice(body).map_err(unreadable)?;
-                let none = Vec::new();
-                let rows = reply[list].as_array().unwrap_or(&none);
-                self.table(rows, columns)
-            }
-        }
+        self.pages(list, columns).page(body)
+    }
+
+    /// Begins a result of several replies, each with a part of the list `list`.
+    pub fn pages<'a>(&'a self, list: &'a str, columns: &'a [Column]) -> Pages<'a> {
+        let widths = columns.iter().map(|column| column.title.len()).collect();
+        Pages { output: self, list, columns, widths, headed: false }
     }
 
     /// Writes a reply that is one object.
@@ -85,37 +92,9 @@ impl Output {
                     Column { title: "field", cell: |row| Cell::Text(plain(&row[0])) },
                     Column { title: "value", cell: |row| Cell::Text(plain(&row[1])) },
                 ];
-                self.table(&rows, &columns)
+                self.pages("", &columns).table(&rows)
             }
         }
-    }
-
-    /// Writes rows as a table or as CSV.
-    pub fn table(&self, rows: &[Value], columns: &[Column]) -> Result<(), Failure> {
-        if self.format == Format::Csv {
-            let heading: Vec<String> = columns.iter().map(|c| c.title.to_owned()).collect();
-            let body = rows.iter().map(|row| columns.iter().map(|c| csv((c.cell)(row))).collect());
-            let all: Vec<Vec<String>> = std::iter::once(heading).chain(body).collect();
-            return self.lines(all.iter().map(|fields| fields.join(",")));
-        }
-        let cells: Vec<Vec<String>> =
-            rows.iter().map(|row| columns.iter().map(|c| shown((c.cell)(row))).collect()).collect();
-        let width = |i: usize| {
-            let widest = cells.iter().map(|row| row[i].chars().count()).max().unwrap_or(0);
-            widest.max(columns[i].title.len())
-        };
-        let widths: Vec<usize> = (0..columns.len()).map(width).collect();
-        let aligned = |row: &[String]| {
-            let padded = row.iter().zip(&widths).map(|(text, width)| {
-                let gap = width - text.chars().count();
-                format!("{text}{}", " ".repeat(gap))
-            });
-            padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
-        };
-        let titles: Vec<String> = columns.iter().map(|c| c.title.to_owned()).collect();
-        let heading = aligned(&titles);
-        let heading = if self.bold { format!("\x1b[1m{heading}\x1b[0m") } else { heading };
-        self.lines(std::iter::once(heading).chain(cells.iter().map(|row| aligned(row))))
     }
 
     /// Writes lines. Fails with `ClosedOutput` when nobody reads them any more.
@@ -129,6 +108,56 @@ impl Output {
             io::ErrorKind::BrokenPipe => Failure::ClosedOutput,
             _ => Failure::Failed(format!("standard output: {error}")),
         })
+    }
+}
+
+impl Pages<'_> {
+    /// Writes the next reply.
+    pub fn page(&mut self, body: &[u8]) -> Result<(), Failure> {
+        match self.output.format {
+            Format::Json => self.output.lines([body]),
+            Format::Jsonl => {
+                self.output.lines(elements(body, self.list)?.iter().map(|raw| raw.get()))
+            }
+            Format::Table | Format::Csv => {
+                let reply: Value = serde_json::from_slice(body).map_err(unreadable)?;
+                let none = Vec::new();
+                self.table(reply[self.list].as_array().unwrap_or(&none))
+            }
+        }
+    }
+
+    /// Writes rows as a table or as CSV.
+    fn table(&mut self, rows: &[Value]) -> Result<(), Failure> {
+        let columns = self.columns;
+        let titles: Vec<String> = columns.iter().map(|c| c.title.to_owned()).collect();
+        let heading = (!std::mem::replace(&mut self.headed, true)).then_some(titles);
+        let cells = |shown: fn(Cell) -> String| {
+            rows.iter().map(move |row| columns.iter().map(|c| shown((c.cell)(row))).collect())
+        };
+        if self.output.format == Format::Csv {
+            let all: Vec<Vec<String>> = heading.into_iter().chain(cells(csv)).collect();
+            return self.output.lines(all.iter().map(|fields| fields.join(",")));
+        }
+        let cells: Vec<Vec<String>> = cells(shown).collect();
+        // Columns only grow, so that a page is aligned with those before it where it can be.
+        for (i, width) in self.widths.iter_mut().enumerate() {
+            let widest = cells.iter().map(|row| row[i].chars().count()).max().unwrap_or(0);
+            *width = widest.max(*width);
+        }
+        let heading = heading.map(|titles| {
+            let heading = self.aligned(&titles);
+            if self.output.bold { format!("\x1b[1m{heading}\x1b[0m") } else { heading }
+        });
+        self.output.lines(heading.into_iter().chain(cells.iter().map(|row| self.aligned(row))))
+    }
+
+    fn aligned(&self, row: &[String]) -> String {
+        let padded = row.iter().zip(&self.widths).map(|(text, width)| {
+            let gap = width - text.chars().count();
+            format!("{text}{}", " ".repeat(gap))
+        });
+        padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     }
 }
 

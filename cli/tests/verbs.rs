@@ -288,6 +288,23 @@ fn largest(dir: &Path) -> std::path::PathBuf {
 #[test]
 fn bench_measures_the_gate_workload_and_refuses_what_it_cannot_do() {
     let lines = good(&run(&["bench", "butler_gate", "--json", "--runs", "1"]));
+#[test]
+fn a_scan_of_all_pages_has_one_heading() {
+    let dir = loaded();
+    let data = text(dir.path());
+    let scan = |format: &str, size: &str| {
+        let args = ["facts", "scan", "-g", "people", "--all", "--page-size", size];
+        good(&run(&[args.as_slice(), &["-o", format, "--data", data]].concat()))
+    };
+    for format in ["csv", "jsonl"] {
+        assert_eq!(scan(format, "1"), scan(format, "100"), "{format}");
+    }
+    assert_eq!(scan("csv", "1").lines().count(), 5);
+    let table = scan("table", "1");
+    assert_eq!(table.lines().count(), 5, "{table}");
+    assert_eq!(table.matches("entity").count(), 1, "{table}");
+}
+
     let cases: Vec<Value> =
         lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     let timed = |line: &&Value| line["p50_ms"].is_number();
