@@ -4,8 +4,9 @@
 use crate::failure::{Failure, file_failure};
 use crate::local::{self, Local};
 use crate::output::{Format, Output};
+use crate::patience::{ANSWER, Patience};
 use crate::settings::{Origin, Resolved};
-use crate::transport::{Call, Remote, Transport};
+use crate::transport::{Call, Transport};
 use bytes::Bytes;
 use clap::{Args, Subcommand, ValueEnum};
 use hopbine_bench::report::{self, Line};
@@ -195,12 +196,29 @@ struct There {
     failure: Mutex<Option<Failure>>,
 }
 
+impl There {
+    /// A load says itself how long it may take; a question may take what `--timeout` says.
+    fn call(&self, method: Method, path: String, mut body: Vec<u8>) -> Call {
+        let (asks, loads) = (method == Method::POST, path.contains("/facts?"));
+        let timeout = self.transport.timeout().filter(|_| asks);
+        if let (Some(timeout), Some(fields)) = (timeout, body.strip_prefix(b"{")) {
+            body = [format!("{{\"timeout\":\"{timeout}\",").as_bytes(), fields].concat();
+        }
+        let call = Call { body: Bytes::from(body), ..Call::bare(method, path) };
+        match (asks, loads) {
+            (true, _) => Call { changes: false, patience: Patience::Usual(ANSWER), ..call },
+            (_, true) => Call { patience: Patience::Own(limits::TIMEOUT_MAX), ..call },
+            _ => call,
+        }
+    }
+}
+
 impl Http for There {
     fn send(&self, method: &'static str, path: String, body: Vec<u8>) -> Pending<'_, Vec<u8>> {
         Box::pin(async move {
             let method = Method::from_bytes(method.as_bytes()).expect("a method of the contract");
             let loads = method == Method::PUT;
-            let call = Call { body: Bytes::from(body), ..Call::bare(method, path) };
+            let call = self.call(method, path, body);
             let until = tokio::time::Instant::now() + limits::TIMEOUT_MAX;
             loop {
                 let failure = match self.transport.send(call.clone()).await {
@@ -233,7 +251,7 @@ pub async fn run(resolved: &Resolved, args: &Bench) -> Result<(), Failure> {
             let text = "--data measures an engine here, --url a server: give one of them";
             Err(Failure::Usage(text.to_owned()))
         }
-        (_, Origin::Flag) => there(&settings.url, resolved, args).await,
+        (_, Origin::Flag) => there(resolved, args).await,
         (Origin::Flag, _) => here(&settings.data, resolved, args).await,
         _ => {
             let made = tempfile::Builder::new().prefix("hopbine-").tempdir();
@@ -251,12 +269,14 @@ async fn here(dir: &Path, resolved: &Resolved, args: &Bench) -> Result<(), Failu
     measured.and(cleaned).and(closed)
 }
 
-async fn there(url: &str, resolved: &Resolved, args: &Bench) -> Result<(), Failure> {
+async fn there(resolved: &Resolved, args: &Bench) -> Result<(), Failure> {
     if let Index::Scan = args.index {
         let text = "a scan cannot be forced over HTTP: leave out --url or --index scan";
         return Err(Failure::Usage(text.to_owned()));
     }
-    let transport = Transport::Remote(Box::new(Remote::new(url)?));
+    // As of the address, only what the command line says counts.
+    let timeout = resolved.settings.timeout.filter(|_| *resolved.origin("timeout") == Origin::Flag);
+    let transport = Transport::remote(&resolved.settings.url, timeout)?;
     let http = Arc::new(There { transport, failure: Mutex::default() });
     let host = RemoteHost::new(http.clone());
     let measured = measure(resolved, args, &host).await;

@@ -37,7 +37,8 @@ pub async fn run(settings: &Settings) -> Result<(), Failure> {
     let dir = tempfile::Builder::new().prefix("hopbine-demo-").tempdir();
     let dir = dir.map_err(|error| Failure::Failed(format!("temporary folder: {error}")))?;
     let output = Output::new(settings.output);
-    let engine = Transport::Embedded(Embedded::open(dir.path(), &settings.node).await?);
+    let engine = Embedded::open(dir.path(), &settings.node).await?;
+    let engine = Transport::embedded(engine, settings.timeout);
     let shown = show(&engine, &output).await;
     let closed = engine.close().await;
     shown.and(closed)
@@ -78,7 +79,8 @@ async fn load(engine: &Transport) -> Result<usize, Failure> {
         body.push_str(&line);
         body.push('\n');
     }
-    let path = graph_path(GRAPH, "/facts");
+    let timeout = engine.timeout().map(|timeout| format!("?timeout={timeout}"));
+    let path = graph_path(GRAPH, &format!("/facts{}", timeout.unwrap_or_default()));
     let body = Bytes::from(body);
     engine.send(Call { content_type: NDJSON, body, ..Call::bare(Method::PUT, path) }).await?;
     Ok(FACTS.lines().count())
@@ -91,8 +93,8 @@ async fn along_path(
     question: &Question,
 ) -> Result<Option<usize>, Failure> {
     let body = json!({"query": {"text": question.text}, "relation_path": question.relation_path,
-                      "top_k": SHOWN});
-    let call = Call::json(Method::POST, graph_path(GRAPH, "/graph_rag"), &body);
+                      "top_k": SHOWN, "timeout": engine.timeout()});
+    let call = Call::question(graph_path(GRAPH, "/graph_rag"), &body);
     let (headers, reply) = engine.exchange(call).await?;
     let results = results(&reply)?;
     output.lines([format!("   along {}", question.relation_path.join(", "))])?;
@@ -111,8 +113,8 @@ async fn by_search(
     output: &Output,
     question: &Question,
 ) -> Result<Option<usize>, Failure> {
-    let body = json!({"query": {"text": question.text}, "k": SHOWN});
-    let call = Call::json(Method::POST, graph_path(GRAPH, "/search"), &body);
+    let body = json!({"query": {"text": question.text}, "k": SHOWN, "timeout": engine.timeout()});
+    let call = Call::question(graph_path(GRAPH, "/search"), &body);
     let results = results(&engine.send(call).await?)?;
     output.lines(["   by vector search alone"])?;
     output.lines(results.iter().map(|result| {

@@ -144,8 +144,8 @@ async fn upsert(session: &Session, args: &Put) -> Result<(), Failure> {
         Some(name) => read(name)?,
         None => one_fact(session, args).await?,
     };
-    let mut path = graph_path(&args.graph, "/facts");
-    path.push_str(&format!("?wait={}", args.wait));
+    let path = graph_path(&args.graph, &format!("/facts?wait={}", args.wait));
+    let path = session.timed(path);
     let call = Call { content_type: NDJSON, body, ..Call::bare(Method::PUT, path) };
     let reply = session.send(call).await?;
     session.output.object(&reply)
@@ -182,7 +182,7 @@ async fn delete(session: &Session, args: &Delete) -> Result<(), Failure> {
         Some(prefix) => body.insert("prefix".to_owned(), prefix),
         None => body.insert("keys".to_owned(), Value::from(keys(&args.key, numbers))),
     };
-    let reply = session.post(&args.graph, "/facts/delete", body).await?;
+    let reply = session.change(&args.graph, "/facts/delete", body).await?;
     session.output.object(&reply)
 }
 

@@ -14,10 +14,11 @@
 //! | 130  | interrupted                                         |
 
 use hopbine_node::NodeError;
-use hopbine_proto::status::{Fault, Outcome, ShardOutcome};
+use hopbine_proto::status::{Fault, Outcome, Problem, ShardOutcome};
 use serde::Deserialize;
 use std::fmt;
 use std::io;
+use std::time::Duration;
 
 /// What ended a verb.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +36,16 @@ pub enum Failure {
         url: String,
         /// What the system said.
         reason: String,
+    },
+    /// Nothing, or not all of an answer, came in time.
+    #[error("no answer from {place} within {waited:?}{}", fate(.changes))]
+    Late {
+        /// A URL, or what is in this process.
+        place: String,
+        /// The bound that has passed.
+        waited: Duration,
+        /// Whether the request was to change something.
+        changes: bool,
     },
     /// Asked for by key, not there.
     #[error("{0}")]
@@ -101,6 +112,31 @@ impl fmt::Display for Refusal {
     }
 }
 
+/// What is known of a request without an answer.
+fn fate(changes: &bool) -> &'static str {
+    match changes {
+        true => ": whether the change was made is not known\n  hint: --timeout waits longer",
+        false => "\n  hint: --timeout waits longer",
+    }
+}
+
+impl From<Problem> for Refusal {
+    /// What the engine would answer, found before it was asked.
+    fn from(problem: Problem) -> Self {
+        let Problem { code, detail, hint, errors, outcomes, .. } = problem;
+        let retryable = code.retryable();
+        Self {
+            code: code.to_string(),
+            detail,
+            hint,
+            retryable,
+            errors,
+            outcomes,
+            ..Self::default()
+        }
+    }
+}
+
 impl Failure {
     /// What the process ends with.
     pub fn exit_code(&self) -> u8 {
@@ -110,6 +146,7 @@ impl Failure {
             Self::Usage(_) => 2,
             Self::NotFound(_) => 3,
             Self::Connect { .. } => 4,
+            Self::Late { .. } => 6,
             Self::Damaged(_) => 7,
             Self::Conflict(_) => 8,
             Self::Interrupted => 130,

@@ -115,8 +115,11 @@ pub async fn run(session: &Session, verb: &Graph) -> Result<(), Failure> {
             session.output.rows(&reply, "graphs", COLUMNS)
         }
         Graph::Show(args) => {
-            let rest = if args.stats { "/stats" } else { "" };
-            let reply = session.bare(Method::GET, &args.name, rest).await?;
+            let path = match args.stats {
+                true => session.timed(graph_path(&args.name, "/stats")),
+                false => graph_path(&args.name, ""),
+            };
+            let reply = session.send(Call::bare(Method::GET, path)).await?;
             session.output.object(&reply)
         }
         Graph::Drop(args) => {

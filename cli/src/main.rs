@@ -3,6 +3,7 @@
 //!
 //! - `settings.rs` flag > environment > file > default · `failure.rs` exit codes
 //! - `session.rs` what verbs hold · `transport.rs` socket or this process · `output.rs` formats
+//! - `patience.rs` how long an answer is waited for
 //! - `local.rs` node and coordinator in one process · `embedded.rs` a data folder behind verbs
 //! - the verbs: `demo` `serve` `import` `rag` `search` `expand` `facts` `graph` `check` `bench`
 //!   `config` `version`
@@ -19,6 +20,7 @@ mod graph;
 mod import;
 mod local;
 mod output;
+mod patience;
 mod progress;
 mod question;
 mod rag;
@@ -63,7 +65,7 @@ struct Global {
     /// How results are written [default: table on a terminal, json elsewhere]
     #[arg(long, short, global = true, value_enum, value_name = "FORMAT")]
     output: Option<output::Format>,
-    /// How long one request may take, such as 2s
+    /// How long one request may take, such as 2s; a silent server is given up on then
     #[arg(long, global = true, value_name = "TIME")]
     timeout: Option<String>,
     /// Which log lines are written to standard error

@@ -4,7 +4,7 @@ use crate::embedded::Embedded;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::settings::{Origin, Resolved};
-use crate::transport::{Call, Remote, Transport, graph_path};
+use crate::transport::{Call, Transport, graph_path};
 use bytes::Bytes;
 use hyper::Method;
 use serde_json::{Map, Value};
@@ -16,7 +16,7 @@ pub struct Session {
     pub transport: Arc<Transport>,
     /// Where results go.
     pub output: Output,
-    /// `timeout` of every request, when set.
+    /// `timeout` of every request, when set, as it is sent.
     pub timeout: Option<String>,
 }
 
@@ -50,14 +50,14 @@ impl Session {
                     return Err(Failure::NotFound(text));
                 }
                 let embedded = Embedded::open(&settings.data, &settings.node).await?;
-                Transport::Embedded(embedded)
+                Transport::embedded(embedded, settings.timeout)
             }
-            _ => Transport::Remote(Box::new(Remote::new(&settings.url)?)),
+            _ => Transport::remote(&settings.url, settings.timeout)?,
         };
         Ok(Self {
             transport: Arc::new(transport),
             output: Output::new(settings.output),
-            timeout: settings.timeout.clone(),
+            timeout: settings.timeout.map(|timeout| timeout.to_string()),
         })
     }
 
@@ -66,13 +66,22 @@ impl Session {
         self.transport.send(call).await
     }
 
-    /// Sends a JSON body to `/v1/graphs/{graph}{rest}`, with the `timeout` of the settings.
+    /// Asks with a JSON body at `/v1/graphs/{graph}{rest}`, with the `timeout` of the settings.
     pub async fn post(&self, graph: &str, rest: &str, mut body: Body) -> Result<Bytes, Failure> {
-        if let Some(timeout) = &self.timeout {
-            body.insert("timeout".to_owned(), Value::from(timeout.clone()));
-        }
-        let path = graph_path(graph, rest);
-        self.send(Call::json(Method::POST, path, &Value::Object(body))).await
+        put(&mut body, "timeout", self.timeout.clone());
+        self.send(Call::question(graph_path(graph, rest), &Value::Object(body))).await
+    }
+
+    /// The same for a call that changes something.
+    pub async fn change(&self, graph: &str, rest: &str, mut body: Body) -> Result<Bytes, Failure> {
+        put(&mut body, "timeout", self.timeout.clone());
+        self.send(Call::json(Method::POST, graph_path(graph, rest), &Value::Object(body))).await
+    }
+
+    /// `path` with the `timeout` of the settings in its query string, for calls that take it there.
+    pub fn timed(&self, path: String) -> String {
+        let joint = if path.contains('?') { '&' } else { '?' };
+        self.timeout.as_ref().map_or(path.clone(), |time| format!("{path}{joint}timeout={time}"))
     }
 
     /// Sends a request without body to `/v1/graphs/{graph}{rest}`.

@@ -6,6 +6,7 @@
 
 use crate::failure::Failure;
 use crate::output::Format;
+use crate::patience::Timeout;
 use hopbine_node::NodeConfig;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -23,8 +24,9 @@ pub struct Settings {
     pub url: String,
     /// How results are written; default: a table on a terminal, JSON elsewhere.
     pub output: Option<Format>,
-    /// How long one request may take, such as `2s`; default: the server's own.
-    pub timeout: Option<String>,
+    /// How long one request may take, such as `2s`; default: the server's own, and a bound of the
+    /// client for a server that says nothing.
+    pub timeout: Option<Timeout>,
     /// Address that `serve` listens on.
     pub http: String,
     /// Lets `serve` listen beyond this machine although it checks no keys.

@@ -3,9 +3,10 @@
 
 use crate::embedded::Embedded;
 use crate::failure::{Failure, Refusal};
+use crate::patience::{ANSWER, CHANGE, Patience, Timeout};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
-use hyper::{HeaderMap, Method, Request, header};
+use hyper::{HeaderMap, Method, Request, Uri, header};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
@@ -24,18 +25,25 @@ pub struct Call {
     pub headers: Vec<(&'static str, String)>,
     /// The body; empty for none.
     pub body: Bytes,
+    /// Whether it is to change something.
+    pub changes: bool,
+    /// How long its answer is waited for.
+    pub patience: Patience,
 }
 
-/// Where requests go.
-pub enum Transport {
-    /// A server.
+/// Where requests go, and how long each may take.
+pub struct Transport {
+    way: Way,
+    timeout: Option<Timeout>,
+}
+
+enum Way {
     Remote(Box<Remote>),
-    /// The engine in this process.
     Embedded(Embedded),
 }
 
 /// A server by its URL.
-pub struct Remote {
+struct Remote {
     url: String,
     client: Client<HttpConnector, Full<Bytes>>,
 }
@@ -45,14 +53,23 @@ pub const NDJSON: &str = "application/x-ndjson";
 const JSON: &str = "application/json";
 
 impl Call {
-    /// A request without body.
+    /// A request without body. Any method but GET changes something.
     pub fn bare(method: Method, path: String) -> Self {
-        Self { method, path, content_type: JSON, headers: Vec::new(), body: Bytes::new() }
+        let changes = method != Method::GET;
+        let patience = Patience::Usual(if changes { CHANGE } else { ANSWER });
+        let (headers, body) = (Vec::new(), Bytes::new());
+        Self { method, path, content_type: JSON, headers, body, changes, patience }
     }
 
     /// A request with a JSON body.
     pub fn json(method: Method, path: String, body: &serde_json::Value) -> Self {
         Self { body: Bytes::from(body.to_string()), ..Self::bare(method, path) }
+    }
+
+    /// A question with a JSON body.
+    pub fn question(path: String, body: &serde_json::Value) -> Self {
+        let patience = Patience::Usual(ANSWER);
+        Self { changes: false, patience, ..Self::json(Method::POST, path, body) }
     }
 }
 
@@ -75,18 +92,33 @@ pub fn escape(text: &str) -> String {
 }
 
 impl Transport {
+    /// A server at `url`, `http://HOST:PORT`. Nothing is sent yet.
+    pub fn remote(url: &str, timeout: Option<Timeout>) -> Result<Self, Failure> {
+        Ok(Self { way: Way::Remote(Box::new(Remote::new(url)?)), timeout })
+    }
+
+    /// The engine in this process.
+    pub fn embedded(engine: Embedded, timeout: Option<Timeout>) -> Self {
+        Self { way: Way::Embedded(engine), timeout }
+    }
+
+    /// `timeout` of every request, when set.
+    pub fn timeout(&self) -> Option<Timeout> {
+        self.timeout
+    }
+
     /// Sends `call` and returns the whole body of a good answer. Fails with `Refused` when the
-    /// status is not 200 to 299.
+    /// status is not 200 to 299, with `Late` when the answer is not whole in time.
     pub async fn send(&self, call: Call) -> Result<Bytes, Failure> {
         Ok(self.exchange(call).await?.1)
     }
 
     /// The same with the headers of the answer.
     pub async fn exchange(&self, call: Call) -> Result<(HeaderMap, Bytes), Failure> {
-        let (status, headers, body) = match self {
-            Self::Remote(remote) => remote.send(call).await?,
-            Self::Embedded(embedded) => embedded.send(request("", call)?).await?,
-        };
+        let (waited, changes) = (call.patience.bound(self.timeout), call.changes);
+        let answer = tokio::time::timeout(waited, self.answer(call)).await;
+        let late = |_| Failure::Late { place: self.place(), waited, changes };
+        let (status, headers, body) = answer.map_err(late)??;
         if (200..300).contains(&status) {
             return Ok((headers, body));
         }
@@ -99,24 +131,52 @@ impl Transport {
         }
     }
 
+    async fn answer(&self, call: Call) -> Result<(u16, HeaderMap, Bytes), Failure> {
+        match &self.way {
+            Way::Remote(remote) => remote.send(call).await,
+            Way::Embedded(embedded) => embedded.send(request("", call)?).await,
+        }
+    }
+
+    fn place(&self) -> String {
+        match &self.way {
+            Way::Remote(remote) => remote.url.clone(),
+            Way::Embedded(_) => "the engine in this process".to_owned(),
+        }
+    }
+
     /// Ends the engine in order, when it is in this process.
     pub async fn close(self) -> Result<(), Failure> {
-        match self {
-            Self::Remote(_) => Ok(()),
-            Self::Embedded(embedded) => embedded.close().await,
+        match self.way {
+            Way::Remote(_) => Ok(()),
+            Way::Embedded(embedded) => embedded.close().await,
         }
     }
 }
 
+/// `url` without its last slash. Fails unless it is `http://HOST:PORT`, perhaps with a path.
+pub fn checked_url(url: &str) -> Result<String, Failure> {
+    let parsed: Option<Uri> = url.parse().ok();
+    let plain = |uri: &Uri| {
+        let Some(authority) = uri.authority() else { return false };
+        // What follows the host is a port or nothing: without one that can be read, 80 would do.
+        let port = authority.as_str().strip_prefix(authority.host());
+        let port = port.map(|rest| rest.is_empty() || authority.port_u16().is_some());
+        uri.scheme_str() == Some("http")
+            && !authority.host().is_empty()
+            && port == Some(true)
+            && !url.contains(['?', '#'])
+    };
+    if !parsed.as_ref().is_some_and(plain) {
+        return Err(Failure::Usage(format!("url {url:?} must be http://HOST:PORT")));
+    }
+    Ok(url.trim_end_matches('/').to_owned())
+}
+
 impl Remote {
-    /// A server at `url`, `http://host:port`. Nothing is sent yet.
-    pub fn new(url: &str) -> Result<Self, Failure> {
-        let url = url.trim_end_matches('/').to_owned();
-        let rest = url.strip_prefix("http://").filter(|rest| !rest.is_empty());
-        if rest.is_none() {
-            return Err(Failure::Usage(format!("url {url:?} must be http://HOST:PORT")));
-        }
-        Ok(Self { url, client: Client::builder(TokioExecutor::new()).build_http() })
+    fn new(url: &str) -> Result<Self, Failure> {
+        let client = Client::builder(TokioExecutor::new()).build_http();
+        Ok(Self { url: checked_url(url)?, client })
     }
 
     async fn send(&self, call: Call) -> Result<(u16, HeaderMap, Bytes), Failure> {
@@ -155,6 +215,7 @@ fn innermost(error: &dyn Error) -> &dyn Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn a_graph_name_is_one_segment_of_the_path() {
@@ -164,9 +225,58 @@ mod tests {
 
     #[test]
     fn only_plain_http_urls_are_taken() {
-        assert!(Remote::new("http://localhost:7640/").is_ok());
-        for url in ["localhost:7640", "https://x", "http://", ""] {
-            assert_eq!(Remote::new(url).map(|_| ()).expect_err("refused").exit_code(), 2, "{url}");
+        for url in ["http://localhost:7640/", "http://h", "http://[::1]:1", "http://h:1/a/b"] {
+            assert_eq!(checked_url(url).expect(url), url.trim_end_matches('/'));
+        }
+        for url in [
+            "localhost:7640",
+            "https://x",
+            "http://",
+            "",
+            "x",
+            "http://:7640",
+            "http://h:99999",
+            "http://h:",
+            "http://h:x",
+            "http://me@h:1",
+            "http://a b",
+            "http://h:1?a=b",
+            "http://h:1/#a",
+        ] {
+            let refused = checked_url(url).expect_err(url);
+            assert_eq!(refused.exit_code(), 2, "{url}");
+        }
+    }
+
+    /// Time is made to pass as soon as everything waits.
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_server_holds_no_call_for_ever() {
+        let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let url = format!("http://{}", silent.local_addr().expect("bound"));
+        let path = || "/v1/graphs/g".to_owned();
+        let own = Call { patience: Patience::Own(ANSWER), ..Call::bare(Method::PUT, path()) };
+        let five = Timeout::parse("5s").ok();
+        let six = Duration::from_secs(6);
+        for (call, timeout, bound, changes) in [
+            (Call::bare(Method::GET, path()), None, ANSWER, false),
+            (Call::question(path(), &serde_json::json!({})), None, ANSWER, false),
+            (Call::bare(Method::DELETE, path()), None, CHANGE, true),
+            (Call::json(Method::PUT, path(), &serde_json::json!({})), None, CHANGE, true),
+            (Call::json(Method::POST, path(), &serde_json::json!({})), None, CHANGE, true),
+            (Call::bare(Method::GET, path()), five, six, false),
+            (Call::bare(Method::PUT, path()), five, six, true),
+            (own, five, ANSWER + CHANGE, true),
+        ] {
+            let transport = Transport::remote(&url, timeout).expect("a URL");
+            let began = tokio::time::Instant::now();
+            let failure = transport.send(call).await.expect_err("nobody answers");
+            assert!(began.elapsed() >= bound, "{:?} {bound:?}", began.elapsed());
+            match failure {
+                Failure::Late { waited, changes: told, .. } => {
+                    assert_eq!((waited, told), (bound, changes));
+                }
+                other => panic!("{other}"),
+            }
         }
     }
 }

@@ -9,6 +9,7 @@ use crate::failure::{Failure, Refusal, file_failure};
 use crate::graph::{self, Options};
 use crate::output::unreadable;
 use crate::progress::{Progress, grouped};
+use crate::patience::{CHANGE, Patience};
 use crate::session::Session;
 use crate::transport::{Call, NDJSON, Transport, graph_path};
 use clap::{Args, Subcommand};
@@ -33,7 +34,8 @@ const PAUSE_FIRST: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// Pause between two looks at what is left to index.
 const SETTLE_PAUSE: Duration = Duration::from_millis(100);
-/// Time that one try of a batch may take: a full memtable makes writers wait for its flush.
+/// Time that one request may take when nothing is said: a full memtable makes writers wait for its
+/// flush.
 const WRITE_TIMEOUT: &str = "60s";
 
 /// What to import.
@@ -217,8 +219,7 @@ impl Loader<'_> {
         while self.flying.len() > room {
             self.landed().await?;
         }
-        let timeout = self.session.timeout.as_deref().unwrap_or(WRITE_TIMEOUT);
-        let path = graph_path(&self.args.graph, &format!("/facts?timeout={timeout}"));
+        let path = graph_path(&self.args.graph, &format!("/facts?timeout={}", self.timeout()));
         let key = format!("import-{:032x}-{}", self.run, self.sent);
         let call = Call {
             content_type: NDJSON,
@@ -245,6 +246,10 @@ impl Loader<'_> {
                 let batch = self.batches.remove(&number);
                 self.counts.upserted += counts.upserted;
                 self.counts.replaced += counts.replaced;
+    fn timeout(&self) -> &str {
+        self.session.timeout.as_deref().unwrap_or(WRITE_TIMEOUT)
+    }
+
                 if let Some((line, _)) = batch.as_ref().and_then(|batch| batch.lines.last()) {
                     self.whole.landed(number, *line);
                 }
@@ -301,7 +306,10 @@ impl Loader<'_> {
     async fn settled(&mut self) -> Result<(), Failure> {
         let mut settling = Settling::default();
         loop {
-            let reply = self.session.bare(Method::GET, &self.args.graph, "/stats").await?;
+            let path = graph_path(&self.args.graph, &format!("/stats?timeout={}", self.timeout()));
+            let patience = Patience::Usual(CHANGE);
+            let call = Call { patience, ..Call::bare(Method::GET, path) };
+            let reply = self.session.send(call).await?;
             let stats = serde_json::from_slice(&reply).map_err(unreadable)?;
             if settling.step(stats, Instant::now())? {
                 return Ok(());
@@ -368,7 +376,7 @@ async fn deliver(transport: &Transport, call: Call) -> Result<Counts, Failure> {
         };
         let passing = match &failure {
             Failure::Refused(refusal) => refusal.retryable,
-            Failure::Connect { .. } => true,
+            Failure::Connect { .. } | Failure::Late { .. } => true,
             _ => false,
         };
         if !passing || began.elapsed() + pause > RETRY_FOR {
