@@ -2,10 +2,12 @@
 
 use crate::failure::Failure;
 use crate::output::{Cell, Column, Output, plain};
-use crate::settings::{self, Resolved};
+use crate::serve;
+use crate::settings::{self, Resolved, Settings};
+use crate::transport::checked_url;
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What to do with settings.
 #[derive(Subcommand, Debug)]
@@ -32,16 +34,35 @@ pub struct Check {
 }
 
 /// Does what was asked.
-pub fn run(resolved: &Resolved, verb: &Config) -> Result<(), Failure> {
+pub async fn run(resolved: &Resolved, verb: &Config) -> Result<(), Failure> {
     let output = Output::new(resolved.settings.output);
     match verb {
         Config::Show(args) => show(resolved, &output, args.origin),
         Config::Check(args) => {
-            let keys = settings::read_file(&args.file)?.len();
+            let keys = check(&args.file).await?;
             let result = json!({"file": args.file.to_string_lossy(), "keys": keys, "ok": true});
             output.object(result.to_string().as_bytes())
         }
     }
+}
+
+/// The number of keys in a file with which every verb would start. What `serve` asks of the name
+/// service is asked here too.
+async fn check(file: &Path) -> Result<usize, Failure> {
+    let (values, settings) = settings::read_file(file)?;
+    let Settings { data, url, .. } = &settings;
+    let mut faults = Vec::new();
+    if data.exists() && !data.is_dir() {
+        faults.push(format!("data {data:?} is no folder"));
+    }
+    let url = checked_url(url).map(|_| ());
+    let log = serve::log_filter(&settings).map(|_| ());
+    let address = serve::address(&settings).await.map(|_| ());
+    faults.extend([url, log, address].into_iter().filter_map(|one| Some(one.err()?.to_string())));
+    if faults.is_empty() {
+        return Ok(values.len());
+    }
+    Err(Failure::Usage(format!("{}: {}", file.display(), faults.join("; "))))
 }
 
 fn show(resolved: &Resolved, output: &Output, with_origin: bool) -> Result<(), Failure> {

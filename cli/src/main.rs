@@ -188,7 +188,7 @@ async fn run(verb: &Verb, resolved: &Resolved) -> Result<(), Failure> {
         Verb::Ask(verb) => ask(verb, resolved).await,
         Verb::Check => check::run(&resolved.settings).await,
         Verb::Bench(args) => bench::run(resolved, args).await,
-        Verb::Config(verb) => config::run(resolved, verb),
+        Verb::Config(verb) => config::run(resolved, verb).await,
         Verb::Version => version::run(resolved),
     }
 }

@@ -58,12 +58,17 @@ pub async fn run(settings: &Settings, args: &Serve) -> Result<(), Failure> {
     Ok(())
 }
 
-/// JSON lines off a terminal, for machines to read.
-fn log(settings: &Settings) -> Result<(), Failure> {
+/// Which log lines are written.
+pub fn log_filter(settings: &Settings) -> Result<EnvFilter, Failure> {
     // The consensus library tells its whole state, entries included, below warnings.
     let quiet = if settings.log.contains("openraft") { "" } else { ",openraft=warn" };
-    let filter = EnvFilter::try_new(format!("{}{quiet}", settings.log))
-        .map_err(|error| Failure::Usage(format!("log {:?}: {error}", settings.log)))?;
+    EnvFilter::try_new(format!("{}{quiet}", settings.log))
+        .map_err(|error| Failure::Usage(format!("log {:?}: {error}", settings.log)))
+}
+
+/// JSON lines off a terminal, for machines to read.
+fn log(settings: &Settings) -> Result<(), Failure> {
+    let filter = log_filter(settings)?;
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
     if io::stderr().is_terminal() {
         let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
@@ -74,7 +79,8 @@ fn log(settings: &Settings) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn address(settings: &Settings) -> Result<SocketAddr, Failure> {
+/// The address to listen on. Fails when it is none, or is beyond this machine without a word.
+pub async fn address(settings: &Settings) -> Result<SocketAddr, Failure> {
     let text = &settings.http;
     let found = tokio::net::lookup_host(text.as_str()).await;
     let mut found = found.map_err(|error| Failure::Usage(format!("http {text:?}: {error}")))?;

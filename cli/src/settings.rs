@@ -121,7 +121,7 @@ impl Resolved {
             origins.insert(key, origin);
         };
         if let Some(path) = file {
-            for (key, value) in read_file(&path)? {
+            for (key, value) in read_file(&path)?.0 {
                 put(key, value, Origin::File(path.clone()));
             }
         }
@@ -158,9 +158,10 @@ impl Resolved {
     }
 }
 
-/// The values of a settings file by dotted key. Fails naming every unknown key and the nearest
-/// known one, and the first value of a wrong type.
-pub fn read_file(path: &Path) -> Result<Flat, Failure> {
+/// The values of a settings file by dotted key, and the settings that they make by themselves.
+/// Fails naming every unknown key and the nearest known one, and the first value that no verb
+/// takes. What only some verbs look at is theirs to check.
+pub fn read_file(path: &Path) -> Result<(Flat, Settings), Failure> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))?;
     let table: toml::Table = toml::from_str(&text).map_err(|error| {
@@ -182,8 +183,8 @@ pub fn read_file(path: &Path) -> Result<Flat, Failure> {
     let origins = flat.keys().map(|key| (key.clone(), Origin::File(path.to_owned()))).collect();
     let mut values = known;
     values.extend(flat.clone());
-    build(&values, &origins)?;
-    Ok(flat)
+    let settings = build(&values, &origins)?;
+    Ok((flat, settings))
 }
 
 fn wrong(place: &str, why: &str) -> Failure {
@@ -245,7 +246,11 @@ fn build(values: &Flat, origins: &BTreeMap<String, Origin>) -> Result<Settings, 
     }
     let settings: Settings = serde_json::from_value(nested(values))
         .map_err(|error| Failure::Usage(format!("settings: {error}")))?;
-    let faults = settings.node.faults();
+    let mut faults = settings.node.faults();
+    if settings.data.as_os_str().is_empty() {
+        let origin = origins.get("data").unwrap_or(&Origin::Default);
+        faults.push(format!("data from {origin}: the name of the folder is empty"));
+    }
     if faults.is_empty() { Ok(settings) } else { Err(Failure::Usage(faults.join("; "))) }
 }
 
@@ -337,6 +342,12 @@ mod tests {
         let (_dir, path) = file("[node]\nmemtable_bytes_max = 1\n");
         let text = read_file(&path).expect_err("out of bounds").to_string();
         assert!(text.contains("memtable_bytes_max"), "{text}");
+        let (_dir, path) = file("timeout = \"soon\"\n");
+        let text = read_file(&path).expect_err("no duration").to_string();
+        assert!(text.contains("timeout from file") && text.contains("soon"), "{text}");
+        let environment = env(&[("HOPBINE_DATA", "")]);
+        let text = Resolved::new(&Flags::default(), environment).expect_err("empty").to_string();
+        assert!(text.contains("data from environment HOPBINE_DATA"), "{text}");
         let (_dir, path) = file("output = \"xml\"\n");
         let text = read_file(&path).expect_err("no such format").to_string();
         assert!(text.contains("output") && text.contains("xml"), "{text}");

@@ -199,6 +199,52 @@ fn settings_have_four_sources_and_show_them() {
 }
 
 #[test]
+fn config_check_refuses_every_value_that_a_verb_would_refuse() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("hopbine.toml");
+    let file = text(&path);
+    std::fs::write(dir.path().join("plain"), "no folder").expect("written");
+    let plain = format!("data = {:?}", text(&dir.path().join("plain")));
+    let cases: &[(&str, &str)] = &[
+        ("timeout = \"bogus\"", "timeout"),
+        ("timeout = \"11m\"", "timeout"),
+        ("timeout = 3", "timeout"),
+        ("http = \"nonsense\"", "http"),
+        ("http = \"127.0.0.1\"", "http"),
+        ("http = \"127.0.0.1:99999\"", "http"),
+        ("http = \"0.0.0.0:7640\"", "insecure"),
+        ("url = \"x\"", "url"),
+        ("url = \"https://127.0.0.1:7640\"", "url"),
+        ("url = \"http://127.0.0.1:99999\"", "url"),
+        ("url = \"http://a b\"", "url"),
+        ("url = \"http://127.0.0.1:7640/?a=b\"", "url"),
+        ("log = \"a=b=c\"", "log"),
+        ("output = \"xml\"", "output"),
+        ("data = \"\"", "data"),
+        (&plain, "data"),
+        ("insecure = 1", "insecure"),
+        ("[node]\nworker_reads_max = 0", "worker_reads_max"),
+        ("[node]\nmemtable_bytes_max = -1", "memtable_bytes_max"),
+    ];
+    for (content, name) in cases {
+        std::fs::write(file, format!("{content}\n")).expect("written");
+        let errors = bad(&run(&["config", "check", file]), 2);
+        assert!(errors.contains(name), "{content}: {errors}");
+    }
+    let both = "http = \"nonsense\"\nurl = \"x\"\n";
+    std::fs::write(file, both).expect("written");
+    let errors = bad(&run(&["config", "check", file]), 2);
+    for part in ["http \"nonsense\"", "url \"x\"", file] {
+        assert!(errors.contains(part), "{part}: {errors}");
+    }
+    let fine = "timeout = \"3s\"\nhttp = \"0.0.0.0:1\"\ninsecure = true\nurl = \"http://h:1/p/\"\n";
+    std::fs::write(file, fine).expect("written");
+    good(&run(&["config", "check", file]));
+    std::fs::write(file, "").expect("written");
+    good(&run(&["config", "check", file]));
+}
+
+#[test]
 fn a_bad_line_is_named_and_what_was_loaded_is_said() {
     let dir = tempfile::tempdir().expect("a folder");
     let data = text(dir.path());
@@ -240,6 +286,23 @@ fn the_later_line_of_a_key_wins() {
         let last = (493..500).find(|n| n % 7 == target).expect("one of the last seven");
         assert_eq!(fact["payload"], last);
     }
+}
+
+#[test]
+fn a_scan_of_all_pages_has_one_heading() {
+    let dir = loaded();
+    let data = text(dir.path());
+    let scan = |format: &str, size: &str| {
+        let args = ["facts", "scan", "-g", "people", "--all", "--page-size", size];
+        good(&run(&[args.as_slice(), &["-o", format, "--data", data]].concat()))
+    };
+    for format in ["csv", "jsonl"] {
+        assert_eq!(scan(format, "1"), scan(format, "100"), "{format}");
+    }
+    assert_eq!(scan("csv", "1").lines().count(), 5);
+    let table = scan("table", "1");
+    assert_eq!(table.lines().count(), 5, "{table}");
+    assert_eq!(table.matches("entity").count(), 1, "{table}");
 }
 
 #[test]
@@ -288,23 +351,6 @@ fn largest(dir: &Path) -> std::path::PathBuf {
 #[test]
 fn bench_measures_the_gate_workload_and_refuses_what_it_cannot_do() {
     let lines = good(&run(&["bench", "butler_gate", "--json", "--runs", "1"]));
-#[test]
-fn a_scan_of_all_pages_has_one_heading() {
-    let dir = loaded();
-    let data = text(dir.path());
-    let scan = |format: &str, size: &str| {
-        let args = ["facts", "scan", "-g", "people", "--all", "--page-size", size];
-        good(&run(&[args.as_slice(), &["-o", format, "--data", data]].concat()))
-    };
-    for format in ["csv", "jsonl"] {
-        assert_eq!(scan(format, "1"), scan(format, "100"), "{format}");
-    }
-    assert_eq!(scan("csv", "1").lines().count(), 5);
-    let table = scan("table", "1");
-    assert_eq!(table.lines().count(), 5, "{table}");
-    assert_eq!(table.matches("entity").count(), 1, "{table}");
-}
-
     let cases: Vec<Value> =
         lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     let timed = |line: &&Value| line["p50_ms"].is_number();
