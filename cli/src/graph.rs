@@ -164,8 +164,13 @@ impl Options {
 
     /// The configuration of a graph with them; what is not given is the engine's default.
     pub fn configuration(&self, dim: u32) -> Result<Body, Failure> {
+        self.said(Some(dim))
+    }
+
+    /// What is given of a configuration.
+    pub fn said(&self, dim: Option<u32>) -> Result<Body, Failure> {
         let mut vector = Body::new();
-        put(&mut vector, "dim", Some(dim));
+        put(&mut vector, "dim", dim);
         put(&mut vector, "metric", self.metric.clone());
         put(&mut vector, "required", self.vector_required.then_some(true));
         let mut index = Body::new();

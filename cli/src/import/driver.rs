@@ -1,5 +1,6 @@
 //! Sends the batches of a file, several at once, each repeated safely until it is acknowledged.
 
+use super::agreement;
 use super::batches::{BadLine, Batch, Batches, Change};
 use super::embed;
 use super::place;
@@ -8,12 +9,18 @@ use super::whole::Whole;
 use crate::failure::{Failure, Refusal, file_failure};
 use crate::graph::{self, Options};
 use crate::output::unreadable;
-use crate::progress::{Progress, grouped};
 use crate::patience::{CHANGE, Patience};
+use crate::progress::{Progress, grouped};
 use crate::session::Session;
 use crate::transport::{Call, NDJSON, Transport, graph_path};
 use clap::{Args, Subcommand};
+use hopbine_coordinator::check;
 use hopbine_coordinator::embed::Lexical;
+use hopbine_coordinator::server::decode;
+use hopbine_coordinator::server::json::read;
+use hopbine_proto::GraphId;
+use hopbine_proto::graph::GraphInfo;
+use hopbine_proto::status::Problem;
 use hyper::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -53,7 +60,7 @@ pub struct Jsonl {
     /// The graph to load into
     #[arg(long, short)]
     graph: String,
-    /// Create the graph when it is not there, with this dimension
+    /// Create the graph when it is not there, with this dimension, once a fact was understood
     #[arg(long, value_name = "N")]
     dim: Option<u32>,
     /// Facts a batch
@@ -99,7 +106,9 @@ pub async fn run(session: &Session, verb: &Import) -> Result<(), Failure> {
     let (stream, size) = open(&args.file)?;
     let mut batches = cut(stream, args.batch as usize, change(args)?);
     let mut next = batches.recv().await;
-    prepare(session, args, next.as_ref()).await?;
+    if !prepare(session, args, next.as_ref()).await? {
+        return nothing(session, args);
+    }
     let run = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |age| age.as_nanos());
     let mut loader = Loader {
         session,
@@ -173,43 +182,75 @@ fn change(args: &Jsonl) -> Result<Option<Change>, Failure> {
     Ok(Some(Box::new(move |line| embed::embedded(line, &field, &lexical))))
 }
 
-/// Makes sure that the graph is there, creating it when the flags say how.
+/// Makes sure that the graph is there and as the flags say, creating it when they say how. Nothing
+/// is created before the first fact was understood. `false`: there is neither graph nor fact.
 async fn prepare(
     session: &Session,
     args: &Jsonl,
     first: Option<&Result<Batch, BadLine>>,
-) -> Result<(), Failure> {
-    let missing = match session.bare(Method::GET, &args.graph, "").await {
-        Ok(_) if args.dim.is_none() && !args.options.any() => return Ok(()),
-        Ok(_) => None,
-        Err(Failure::Refused(refusal)) if refusal.code == "graph_not_found" => Some(refusal),
+) -> Result<bool, Failure> {
+    let mut refusal = match session.bare(Method::GET, &args.graph, "").await {
+        Ok(reply) => {
+            let there: Value = serde_json::from_slice(&reply).map_err(unreadable)?;
+            let said = args.options.said(args.dim)?;
+            return agreement::check(&args.graph, &said, &there["config"]).map(|()| true);
+        }
+        Err(Failure::Refused(refusal)) if refusal.code == "graph_not_found" => refusal,
         Err(other) => return Err(other),
     };
-    let fact: Value = match first {
-        Some(Ok(batch)) => {
-            batch.line(0).and_then(|line| serde_json::from_str(line).ok()).unwrap_or_default()
-        }
-        _ => Value::Null,
+    let batch = match first {
+        // The load ends with it.
+        Some(Err(_)) => return Ok(true),
+        Some(Ok(batch)) => Some(batch),
+        None => None,
     };
+    let line = batch.and_then(|batch| batch.line(0)).unwrap_or_default();
+    let fact: Value = serde_json::from_str(line).unwrap_or_default();
     let dim = args.dim.or_else(|| fact["embedding"].as_array().map(|list| list.len() as u32));
     let given = args.dim.is_some() || args.options.any();
     let (Some(dim), true) = (dim, given) else {
-        let mut refusal = missing.unwrap_or_default();
         refusal.hint = Some("give --dim N and the import creates the graph".to_owned());
         return Err(Failure::Refused(refusal));
     };
+    let Some(batch) = batch else { return Ok(false) };
     let mut body = args.options.configuration(dim)?;
     if args.options.ids.is_none() && fact["entity"].is_number() {
         body.insert("ids".to_owned(), Value::from("u64"));
     }
+    understood(line, &body).map_err(|problem| in_file(&args.file, batch, problem.into()))?;
     session.send(graph::put_graph(&args.graph, body)).await?;
-    if missing.is_some() {
-        eprintln!("created graph {} with dimension {dim}", args.graph);
-    }
-    Ok(())
+    eprintln!("created graph {} with dimension {dim}", args.graph);
+    Ok(true)
+}
+
+/// Whether a graph of this configuration takes the fact of a line. A configuration that is none
+/// is left to the engine to refuse.
+fn understood(line: &str, configuration: &Body) -> Result<(), Problem> {
+    let text = Value::Object(configuration.clone()).to_string();
+    let Ok(config) = read(text.as_bytes(), decode::graphs::config) else {
+        return Ok(());
+    };
+    let facts = decode::facts::upsert_lines(line.as_bytes(), config.ids)?;
+    let (id, name, version) = (GraphId::default(), String::new(), 0);
+    let (relations, shards) = (BTreeMap::new(), Vec::new());
+    let graph = GraphInfo { id, name, config, version, relations, shards };
+    let places = check::facts::Places { upsert: "/facts", delete: "" };
+    check::facts::batch(&graph, facts, &[], places).map(|_| ())
+}
+
+/// Says that a file without facts made no graph.
+fn nothing(session: &Session, args: &Jsonl) -> Result<(), Failure> {
+    eprintln!("{} has no facts: no graph {} is created", args.file, args.graph);
+    let result = json!({"graph": args.graph, "upserted": 0, "replaced": 0, "seconds": 0.0,
+                        "facts_per_s": 0.0});
+    session.output.object(result.to_string().as_bytes())
 }
 
 impl Loader<'_> {
+    fn timeout(&self) -> &str {
+        self.session.timeout.as_deref().unwrap_or(WRITE_TIMEOUT)
+    }
+
     /// Sends a batch once there is room for it. A batch that shares a key with one on its way
     /// waits for all of them, so that the later line wins.
     async fn send(&mut self, batch: Batch) -> Result<(), Failure> {
@@ -246,10 +287,6 @@ impl Loader<'_> {
                 let batch = self.batches.remove(&number);
                 self.counts.upserted += counts.upserted;
                 self.counts.replaced += counts.replaced;
-    fn timeout(&self) -> &str {
-        self.session.timeout.as_deref().unwrap_or(WRITE_TIMEOUT)
-    }
-
                 if let Some((line, _)) = batch.as_ref().and_then(|batch| batch.lines.last()) {
                     self.whole.landed(number, *line);
                 }
@@ -270,30 +307,10 @@ impl Loader<'_> {
         });
     }
 
-    /// A refusal in the file's own terms: line and column instead of a place in a request.
     fn refused(&self, number: u64, refusal: Refusal) -> Failure {
-        let Some(batch) = self.batches.get(&number) else {
-            return Failure::Refused(Box::new(refusal));
-        };
-        let mut places = Vec::new();
-        for fault in &refusal.errors {
-            let Some((row, rest)) = row_of(&fault.pointer) else { continue };
-            let Some((line, _)) = batch.lines.get(row) else { continue };
-            let text = batch.line(row).unwrap_or_default();
-            let column = place::column(text, rest).unwrap_or(1);
-            places.push(format!("{}:{line}:{column}: {}", self.args.file, fault.detail));
-        }
-        if places.is_empty() {
-            let first = batch.lines.first().map_or(0, |(line, _)| *line);
-            let last = batch.lines.last().map_or(0, |(line, _)| *line);
-            places.push(format!("{}:{first}-{last}: {refusal}", self.args.file));
-        } else {
-            places.insert(0, format!("{}: {}", refusal.code, refusal.detail));
-        }
-        match refusal.exit_code() {
-            8 => Failure::Conflict(places.join("\n  ")),
-            // A wrong fact in a file is not a wrong command line.
-            _ => Failure::Failed(places.join("\n  ")),
+        match self.batches.get(&number) {
+            Some(batch) => in_file(&self.args.file, batch, refusal),
+            None => Failure::Refused(Box::new(refusal)),
         }
     }
 
@@ -354,6 +371,30 @@ impl Loader<'_> {
             "seconds": (seconds * 1000.0).round() / 1000.0, "facts_per_s": rate.round(),
         });
         self.session.output.object(result.to_string().as_bytes())
+    }
+}
+
+/// A refusal in the file's own terms: line and column instead of a place in a request.
+fn in_file(file: &str, batch: &Batch, refusal: Refusal) -> Failure {
+    let mut places = Vec::new();
+    for fault in &refusal.errors {
+        let Some((row, rest)) = row_of(&fault.pointer) else { continue };
+        let Some((line, _)) = batch.lines.get(row) else { continue };
+        let text = batch.line(row).unwrap_or_default();
+        let column = place::column(text, rest).unwrap_or(1);
+        places.push(format!("{file}:{line}:{column}: {}", fault.detail));
+    }
+    if places.is_empty() {
+        let first = batch.lines.first().map_or(0, |(line, _)| *line);
+        let last = batch.lines.last().map_or(0, |(line, _)| *line);
+        places.push(format!("{file}:{first}-{last}: {refusal}"));
+    } else {
+        places.insert(0, format!("{}: {}", refusal.code, refusal.detail));
+    }
+    match refusal.exit_code() {
+        8 => Failure::Conflict(places.join("\n  ")),
+        // A wrong fact in a file is not a wrong command line.
+        _ => Failure::Failed(places.join("\n  ")),
     }
 }
 
