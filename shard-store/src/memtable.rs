@@ -79,6 +79,9 @@ impl MemRow {
     }
 }
 
+/// One end of a stretch of the key index.
+type RowBound = Bound<(FactKey, u32)>;
+
 type Bucket = Box<[OnceLock<MemRow>]>;
 
 /// Append-only rows with an index by key.
@@ -210,7 +213,7 @@ impl Memtable {
 }
 
 /// Where the rows of `range` stand; `None` when it holds no key.
-fn bounds(range: &KeyRange) -> Option<(Bound<(FactKey, u32)>, Bound<(FactKey, u32)>)> {
+fn bounds(range: &KeyRange) -> Option<(RowBound, RowBound)> {
     let end = match range.end {
         Some(end) if end <= range.start => return None,
         Some(end) => Bound::Excluded((end, 0)),

@@ -11,7 +11,7 @@ use crate::graph::{self, Options};
 use crate::output::unreadable;
 use crate::patience::{CHANGE, Patience};
 use crate::progress::{Progress, grouped};
-use crate::session::Session;
+use crate::session::{Body, Session};
 use crate::transport::{Call, NDJSON, Transport, graph_path};
 use clap::{Args, Subcommand};
 use hopbine_coordinator::check;
