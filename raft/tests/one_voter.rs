@@ -171,7 +171,7 @@ async fn a_machine_that_lost_what_the_log_gave_up_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn many_groups_share_syncs() {
     // While one sync takes its ten milliseconds, all groups that append wait for the next one.
-    let slow = Arc::new(support::slow_disk::SlowDisk(Duration::from_millis(10)));
+    let slow = support::hooked_disk::HookedDisk::slow(Duration::from_millis(10));
     let dir = tempfile::tempdir().expect("folder");
     let node = Node::open(slow, dir.path(), RaftConfig::default()).expect("opened");
     let started = futures::future::join_all((0..64).map(|group| node.start(group))).await;

@@ -56,10 +56,15 @@ fn file_name(number: u64) -> String {
 
 /// A failure of the disk, as the log reports it.
 pub fn failed(error: &io::Error) -> LogError {
-    match error.kind() {
-        io::ErrorKind::StorageFull => LogError::Full,
-        _ => LogError::Failed(error.to_string()),
+    match is_full(error) {
+        true => LogError::Full,
+        false => LogError::Failed(error.to_string()),
     }
+}
+
+/// Whether the disk lacks space, or lets us have no more of it.
+pub fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 impl LogDir {
@@ -96,23 +101,26 @@ impl LogDir {
         }
     }
 
-    /// Makes an empty segment with `len` bytes of space reserved. Durable when it returns. With
-    /// `StorageFull` nothing is left behind.
+    /// Makes an empty segment with `len` bytes of space reserved. Durable when it returns. When the
+    /// disk is full (see `is_full`), whatever noticed it, nothing is left behind.
     pub fn create(&self, number: u64, len: u64) -> io::Result<Arc<dyn DiskFile>> {
         let path = self.path(number);
         let file = self.disk.create(&path)?;
-        let reserved = file.allocate(len).and_then(|()| file.write_at(0, &segment::header(number)));
-        if let Err(error) = reserved {
-            if error.kind() == io::ErrorKind::StorageFull {
+        let make = || -> io::Result<()> {
+            file.allocate(len)?;
+            file.write_at(0, &segment::header(number))?;
+            file.sync_data()?;
+            self.disk.sync_dir(&self.dir)
+        };
+        match make() {
+            Ok(()) => Ok(file.into()),
+            Err(error) if is_full(&error) => {
                 drop(file);
-                self.disk.remove(&path)?;
-                self.disk.sync_dir(&self.dir)?;
+                self.remove(number)?;
+                Err(error)
             }
-            return Err(error);
+            Err(error) => Err(error),
         }
-        file.sync_data()?;
-        self.disk.sync_dir(&self.dir)?;
-        Ok(file.into())
     }
 
     /// Removes a segment. Durable when it returns, so that files go in order.

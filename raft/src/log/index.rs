@@ -4,8 +4,12 @@
 //! change at once. The log thread, when records are durable (`placed`, `release`): only then do
 //! the *live* counts change, which tell whether a segment is still needed. So a segment never goes
 //! before the purge that frees it is itself durable.
+//!
+//! What is moved to free a segment (`to_move`) is what its records say, not what was submitted
+//! since. So it may be written before anything that waits, and a group that is never idle does not
+//! hold the oldest segment.
 
-use super::record::{Head, Kind, Spot};
+use super::record::{self, Head, Kind, Spot};
 use super::segment::Listed;
 use crate::command::LogPosition;
 use bytes::Bytes;
@@ -39,6 +43,12 @@ impl VoteRecord {
         let kind = if self.committed { Kind::VoteCommitted } else { Kind::Vote };
         (kind, self.term, self.candidate.0)
     }
+
+    /// The vote that a record of one of the two kinds says.
+    fn from_parts(kind: Kind, term: u64, candidate: u64) -> Self {
+        let committed = kind == Kind::VoteCommitted;
+        Self { term, candidate: ReplicaId(candidate), committed }
+    }
 }
 
 /// One entry: where it is, and its bytes while they are kept in memory.
@@ -57,8 +67,20 @@ pub struct Slot {
 pub struct Live {
     /// Live records of the group in the segment.
     pub records: u64,
-    /// Their payload bytes.
+    /// Bytes of the entries among them, heads and padding included. Votes and positions count for
+    /// nothing: no purge can free them, so there can never be too many of them to be moved.
     pub bytes: u64,
+}
+
+impl Live {
+    fn entry(place: Place) -> Self {
+        Self { records: 1, bytes: record::size_of(place.len as usize) }
+    }
+
+    fn add(&mut self, more: Self) {
+        self.records += more.records;
+        self.bytes += more.bytes;
+    }
 }
 
 /// Live records to subtract once the record that voids them is durable, by segment.
@@ -67,10 +89,17 @@ pub type Released = BTreeMap<u64, Live>;
 /// What of a group must be written again before a segment can go.
 #[derive(Debug)]
 pub struct ToMove {
-    /// Vote, purged and committed position: kind, term and index of each record.
+    /// Vote, purged and committed position as they are durable: kind, term and index of each.
     pub state: Vec<(Kind, u64, u64)>,
     /// Entries by index.
     pub entries: Vec<(u64, Slot)>,
+}
+
+/// The last durable record of its kind: what it says, and in which segment.
+#[derive(Clone, Copy, Debug)]
+struct Saved<T> {
+    value: T,
+    segment: u64,
 }
 
 /// One group's part of the log.
@@ -80,13 +109,10 @@ pub struct GroupIndex {
     purged: LogPosition,
     committed: LogPosition,
     entries: BTreeMap<u64, Slot>,
-    /// Segments of the last durable vote, purge and committed record.
-    vote_in: Option<u64>,
-    purged_in: Option<u64>,
-    committed_in: Option<u64>,
+    saved_vote: Option<Saved<VoteRecord>>,
+    saved_purged: Option<Saved<LogPosition>>,
+    saved_committed: Option<Saved<LogPosition>>,
     live: BTreeMap<u64, Live>,
-    /// Jobs submitted and not yet durable.
-    pending: u64,
     /// Whether `committed` is newer than its last record submitted.
     committed_unsaved: bool,
     removed: bool,
@@ -173,7 +199,7 @@ impl GroupIndex {
     pub fn remove(&mut self) -> Released {
         let released = self.live.clone();
         let live = std::mem::take(&mut self.live);
-        *self = Self { live, pending: self.pending, removed: true, ..Self::default() };
+        *self = Self { live, removed: true, ..Self::default() };
         released
     }
 
@@ -181,22 +207,32 @@ impl GroupIndex {
     /// are now kept for speed only.
     pub fn placed(&mut self, head: &Head, place: Place) -> bool {
         let segment = place.spot.segment;
+        let position = LogPosition::new(head.term, head.index);
         if self.removed {
             return false;
         }
         match head.kind {
-            Kind::Entry | Kind::Moved => return self.place_entry(head, place),
-            Kind::Vote | Kind::VoteCommitted => {
-                let before = self.vote_in.replace(segment);
-                self.move_state(before, segment);
+            Kind::Entry => return self.place_entry(head, place),
+            Kind::Moved => {
+                // An entry without a place was appended anew since: the moved one is void.
+                let slot = self.entries.get(&head.index);
+                let is_held = slot.is_some_and(|slot| slot.place.is_some());
+                return is_held && self.place_entry(head, place);
             }
+            Kind::Vote | Kind::VoteCommitted => {
+                let value = VoteRecord::from_parts(head.kind, head.term, head.index);
+                let before = self.saved_vote.replace(Saved { value, segment });
+                self.move_state(before.map(|saved| saved.segment), segment);
+            }
+            // The highest one counts, whichever comes last.
+            Kind::Purge if self.saved_purged.is_some_and(|s| s.value.index > position.index) => {}
             Kind::Purge => {
-                let before = self.purged_in.replace(segment);
-                self.move_state(before, segment);
+                let before = self.saved_purged.replace(Saved { value: position, segment });
+                self.move_state(before.map(|saved| saved.segment), segment);
             }
             Kind::Committed => {
-                let before = self.committed_in.replace(segment);
-                self.move_state(before, segment);
+                let before = self.saved_committed.replace(Saved { value: position, segment });
+                self.move_state(before.map(|saved| saved.segment), segment);
             }
             Kind::Batch | Kind::Truncate | Kind::Tombstone => {}
         }
@@ -220,37 +256,18 @@ impl GroupIndex {
         self.live.first_key_value().map(|(segment, _)| *segment)
     }
 
-    /// Counts a job that was submitted.
-    pub fn job_submitted(&mut self) {
-        self.pending += 1;
-    }
-
-    /// Counts a job that is durable.
-    pub fn job_done(&mut self) {
-        self.pending -= 1;
-    }
-
-    /// Whether all that was submitted is durable.
-    pub fn is_settled(&self) -> bool {
-        self.pending == 0
-    }
-
     /// The records of `segment` that must be written again before it can go: state and entries.
-    /// Only for a settled group: else a vote could overtake the records submitted before it.
+    /// Whatever was submitted and is not durable yet must be written after them. Entries whose end
+    /// is under way (truncated, purged) are left out: the segment waits for that.
     pub fn to_move(&self, segment: u64) -> ToMove {
         let mut state = Vec::new();
-        if self.vote_in == Some(segment) {
-            state.extend(self.vote.map(VoteRecord::to_parts));
-        }
-        if self.purged_in == Some(segment) {
-            state.push((Kind::Purge, self.purged.term, self.purged.index.0));
-        }
-        if self.committed_in == Some(segment) {
-            let LogPosition { term, index } = self.committed();
-            state.push((Kind::Committed, term, index.0));
-        }
-        let here = |slot: &Slot| slot.place.is_some_and(|place| place.spot.segment == segment);
-        let entries = self.entries.iter().filter(|(_, slot)| here(slot));
+        state.extend(here(self.saved_vote, segment).map(VoteRecord::to_parts));
+        let purged = here(self.saved_purged, segment);
+        state.extend(purged.map(|at| (Kind::Purge, at.term, at.index.0)));
+        let committed = here(self.saved_committed, segment);
+        state.extend(committed.map(|at| (Kind::Committed, at.term, at.index.0)));
+        let is_here = |slot: &Slot| slot.place.is_some_and(|place| place.spot.segment == segment);
+        let entries = self.entries.iter().filter(|(_, slot)| is_here(slot));
         ToMove { state, entries: entries.map(|(index, slot)| (*index, slot.clone())).collect() }
     }
 
@@ -274,9 +291,7 @@ impl GroupIndex {
             Kind::Entry => self.replay_entry(head),
             Kind::Moved => self.replay_moved(head),
             Kind::Vote | Kind::VoteCommitted => {
-                let committed = head.kind == Kind::VoteCommitted;
-                let candidate = ReplicaId(head.index);
-                self.set_vote(VoteRecord { term: head.term, candidate, committed });
+                self.set_vote(VoteRecord::from_parts(head.kind, head.term, head.index));
                 Released::new()
             }
             Kind::Truncate => self.truncate(position),
@@ -288,7 +303,10 @@ impl GroupIndex {
             Kind::Tombstone => self.remove(),
         };
         self.release(&released);
-        self.placed(&head, place);
+        match head.kind {
+            Kind::Moved => self.place_entry(&head, place),
+            _ => self.placed(&head, place),
+        };
     }
 
     /// Whether the entries follow each other and the purged position without a hole.
@@ -324,11 +342,9 @@ impl GroupIndex {
         }
         let before = slot.place.replace(place);
         if let Some(before) = before {
-            self.subtract(before.spot.segment, Live { records: 1, bytes: before.len.into() });
+            self.subtract(before.spot.segment, Live::entry(before));
         }
-        let live = self.live.entry(place.spot.segment).or_default();
-        live.records += 1;
-        live.bytes += u64::from(place.len);
+        self.live.entry(place.spot.segment).or_default().add(Live::entry(place));
         true
     }
 
@@ -336,7 +352,7 @@ impl GroupIndex {
         if let Some(before) = before {
             self.subtract(before, Live { records: 1, bytes: 0 });
         }
-        self.live.entry(segment).or_default().records += 1;
+        self.live.entry(segment).or_default().add(Live { records: 1, bytes: 0 });
     }
 
     fn subtract(&mut self, segment: u64, gone: Live) {
@@ -349,12 +365,14 @@ impl GroupIndex {
     }
 }
 
+fn here<T>(saved: Option<Saved<T>>, segment: u64) -> Option<T> {
+    saved.filter(|saved| saved.segment == segment).map(|saved| saved.value)
+}
+
 fn released_by(dropped: &BTreeMap<u64, Slot>) -> Released {
     let mut released = Released::new();
     for place in dropped.values().filter_map(|slot| slot.place) {
-        let live = released.entry(place.spot.segment).or_default();
-        live.records += 1;
-        live.bytes += u64::from(place.len);
+        released.entry(place.spot.segment).or_default().add(Live::entry(place));
     }
     released
 }

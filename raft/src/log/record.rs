@@ -32,6 +32,7 @@ pub enum Kind {
     /// Entry `index` of `term` follows the group's last one.
     Entry,
     /// Entry `index` of `term`, written again so that an old segment can go. Changes nothing else.
+    /// (Votes and positions are written again as what they are: said twice, they mean the same.)
     Moved,
     /// The group voted for `index` in `term`.
     Vote,

@@ -6,20 +6,64 @@ use hopbine_proto::disk::Disk;
 use hopbine_proto::driver::Threads;
 use hopbine_proto::sim_disk::SimDisk;
 use hopbine_proto::{GroupId, ReplicaId};
+use hopbine_raft::log::driver::Done;
 use hopbine_raft::log::index::VoteRecord;
 use hopbine_raft::log::{GroupLog, LogSettings, SharedLog};
 use hopbine_raft::{LogError, LogPosition};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 pub const DIR: &str = "/node/log";
 
 /// A log with small segments on a simulated disk.
 pub fn open(disk: &SimDisk, segment_bytes: u64) -> Result<SharedLog, LogError> {
+    open_on(Arc::new(disk.clone()), segment_bytes)
+}
+
+/// The same on any disk.
+pub fn open_on(disk: Arc<dyn Disk>, segment_bytes: u64) -> Result<SharedLog, LogError> {
     let settings = LogSettings { segment_bytes, cache_bytes_max: 2_000 };
-    let disk: Arc<dyn Disk> = Arc::new(disk.clone());
     SharedLog::open(disk, &Threads, Path::new(DIR), settings, Box::new(|_| {}))
+}
+
+/// Receives whether something is durable.
+pub type Told = mpsc::Receiver<Result<(), LogError>>;
+
+/// A callback, and what it is called with.
+pub fn told() -> (Done, Told) {
+    let (sender, receiver) = mpsc::channel();
+    // Nobody may wait any more.
+    (Box::new(move |result| drop(sender.send(result))), receiver)
+}
+
+/// Appends one entry.
+pub fn append(group: &Arc<GroupLog>, term: u64, bytes: usize) -> Told {
+    let (done, told) = told();
+    let at = LogPosition::new(term, group.last().index.0 + 1);
+    group.append(vec![(at, vec![1; bytes].into())], done);
+    told
+}
+
+/// Votes for the leader of `term`.
+pub fn vote(group: &Arc<GroupLog>, term: u64) -> Told {
+    let (done, told) = told();
+    group.save_vote(VoteRecord { term, candidate: ReplicaId(1), committed: true }, done);
+    told
+}
+
+/// Purges all but the last `kept` entries.
+pub fn purge_all_but(group: &Arc<GroupLog>, kept: u64) -> Told {
+    let (done, told) = told();
+    let upto = group.position(group.last().index.0 - kept).expect("an entry");
+    group.purge(upto, done);
+    told
+}
+
+/// Waits for it, but not for ever.
+pub fn durable(told: &Told) {
+    told.recv_timeout(Duration::from_secs(20)).expect("told in time").expect("durable");
 }
 
 /// One change of one group.
@@ -78,7 +122,7 @@ pub struct Story {
     serial: u64,
 }
 
-type Waiting = (usize, mpsc::Receiver<Result<(), LogError>>);
+type Waiting = (usize, Told);
 
 impl Default for Story {
     fn default() -> Self {

@@ -1,7 +1,7 @@
 //! A toy machine and the set-up that the tests of this crate share.
 #![allow(dead_code)] // each test binary uses its own part
 
-pub mod slow_disk;
+pub mod hooked_disk;
 
 use bytes::Bytes;
 use hopbine_proto::disk::Disk;

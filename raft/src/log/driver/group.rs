@@ -23,6 +23,25 @@ pub(super) struct Draft {
     pub payload: Bytes,
 }
 
+impl Draft {
+    /// Whether the record is a new entry.
+    pub fn is_entry(&self) -> bool {
+        self.head.kind == Kind::Entry
+    }
+}
+
+/// What a job is for, from what is written while there is any room to what waits first when space
+/// is short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Rank {
+    /// Lets segments go.
+    Freeing,
+    /// Keeps the group going: a vote.
+    State,
+    /// Fills the log.
+    Entries,
+}
+
 /// Records that become durable together.
 pub(super) struct Job {
     pub group: Arc<GroupLog>,
@@ -32,14 +51,24 @@ pub(super) struct Job {
 }
 
 impl Job {
-    /// Bytes of the records on disk.
-    pub fn size(&self) -> u64 {
-        self.drafts.iter().map(|draft| record::size_of(draft.payload.len())).sum()
+    /// How much room the job must leave to others when space is short.
+    pub fn rank(&self) -> Rank {
+        let ranks = self.drafts.iter().map(|draft| match draft.head.kind {
+            Kind::Entry => Rank::Entries,
+            Kind::Batch | Kind::Vote | Kind::VoteCommitted | Kind::Committed => Rank::State,
+            Kind::Moved | Kind::Truncate | Kind::Purge | Kind::Tombstone => Rank::Freeing,
+        });
+        ranks.max().unwrap_or(Rank::Freeing)
     }
 
-    /// Whether the job brings new entries, as opposed to what keeps the log going.
-    pub fn has_entries(&self) -> bool {
-        self.drafts.iter().any(|draft| draft.head.kind == Kind::Entry)
+    /// The index from which on no entry submitted before the job counts once it is durable.
+    pub fn voids_from(&self) -> Option<u64> {
+        let [Draft { head, .. }] = &self.drafts[..] else { return None };
+        match head.kind {
+            Kind::Truncate => Some(head.index + 1),
+            Kind::Tombstone => Some(0),
+            _ => None,
+        }
     }
 
     /// Whether the job may overtake earlier ones of its group.
@@ -199,48 +228,37 @@ impl GroupLog {
     pub(super) fn committed_job(self: &Arc<Self>) -> Option<Job> {
         let mut index = self.index();
         let committed = index.take_unsaved_committed()?;
-        index.job_submitted();
         let drafts = vec![self.draft(Kind::Committed, committed.term, committed.index.0)];
         Some(Job { group: self.clone(), drafts, released: Released::new(), done: None })
     }
 
-    /// The job that frees `segment` of this group's records, for the log thread.
-    /// `Err` while something of the group is under way: try later.
-    pub(super) fn move_job(self: &Arc<Self>, segment: u64) -> Result<Option<Job>, MoveError> {
-        let mut index = self.index();
+    /// The job that frees `segment` of what this group's durable records there say. For the log
+    /// thread, which must write it next: before whatever waits, and nothing in between.
+    pub(super) fn move_job(self: &Arc<Self>, segment: u64) -> Result<Option<Job>, LogError> {
+        let index = self.index();
         if index.live_in(segment).records == 0 {
             return Ok(None);
         }
         let to_move = index.to_move(segment);
-        // A purge may overtake what its group has under way: entries may wait for the very space
-        // that its old record holds.
-        let purge_alone = to_move.entries.is_empty()
-            && to_move.state.iter().all(|(kind, ..)| *kind == Kind::Purge);
-        if !index.is_settled() && !purge_alone {
-            return Err(MoveError::Busy);
-        }
-        let mut drafts: Vec<Draft> = to_move
-            .state
-            .into_iter()
-            .map(|(kind, term, position)| self.draft(kind, term, position))
-            .collect();
+        let state = to_move.state.into_iter();
+        let mut drafts: Vec<Draft> =
+            state.map(|(kind, term, position)| self.draft(kind, term, position)).collect();
         for (position, slot) in to_move.entries {
-            let found = self.found(position, &slot);
-            let payload = found.bytes(self.id, &self.log).map_err(MoveError::Log)?;
+            let payload = self.found(position, &slot).bytes(self.id, &self.log)?;
             drafts.push(Draft { payload, ..self.draft(Kind::Moved, slot.term, position) });
         }
-        index.job_submitted();
-        Ok(Some(Job { group: self.clone(), drafts, released: Released::new(), done: None }))
+        drop(index);
+        let job = Job { group: self.clone(), drafts, released: Released::new(), done: None };
+        Ok((!job.drafts.is_empty()).then_some(job))
     }
 
     fn submit(
         self: &Arc<Self>,
-        mut index: MutexGuard<'_, GroupIndex>,
+        index: MutexGuard<'_, GroupIndex>,
         drafts: Vec<Draft>,
         released: Released,
         done: Option<Done>,
     ) {
-        index.job_submitted();
         let job = Job { group: self.clone(), drafts, released, done };
         // Still under the index lock: the queue holds a group's jobs in the order of its changes.
         let mut queue = lock(&self.log.queue);
@@ -294,14 +312,6 @@ impl GroupLog {
         });
         FoundEntry { at: LogPosition::new(slot.term, index), len, cached, stored }
     }
-}
-
-/// Why a segment can not be freed now.
-pub(super) enum MoveError {
-    /// A group has records under way.
-    Busy,
-    /// A record to move can not be read.
-    Log(LogError),
 }
 
 struct FoundEntry {

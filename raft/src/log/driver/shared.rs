@@ -157,14 +157,16 @@ impl SharedLog {
         }
     }
 
-    /// The groups that need the oldest segment, while the log has more than `bytes_max` bytes:
-    /// their machines should be flushed and their logs purged.
+    /// The groups that need the oldest segment, while the log has more than `bytes_max` bytes or no
+    /// space for more: their machines should be flushed and their logs purged. The segment that is
+    /// written to can not be freed, so nobody is named for it.
     pub fn pinning(&self, bytes_max: u64) -> Vec<GroupId> {
         let (count, oldest) = {
             let files = lock(&self.inner.files);
             (files.len() as u64, files.first_key_value().map(|(number, _)| *number))
         };
-        if count.saturating_mul(self.inner.settings.segment_bytes) <= bytes_max {
+        let large = count.saturating_mul(self.inner.settings.segment_bytes) > bytes_max;
+        if count < 2 || !(large || self.space_pressure()) {
             return vec![];
         }
         let groups = lock(&self.inner.groups);

@@ -1,13 +1,17 @@
 //! The log thread's segments: the one being written, the one made ahead, the sealed ones.
 //!
-//! Space is reserved before it is needed. Each segment keeps a reserve that only votes, purges and
-//! the like may use, so that a log without space for entries can still be purged. When no space is
-//! left nothing fails: entries wait until there is some.
+//! Space is reserved before it is needed: the next segment is made ahead. While it can not be made,
+//! entries must leave a part of the active segment to votes, and both a part to what lets segments
+//! go, so that a log without space for entries can still be purged. When no space is left nothing
+//! fails: entries wait until there is some.
+//!
+//! The oldest segment goes once nothing in it is needed. What little is needed of it (the vote of
+//! an idle group, say) is written again, which takes room in the active segment, too.
 
-use super::group::{Job, MoveError};
+use super::group::{Job, Rank};
 use super::shared::{Inner, lock};
 use crate::error::LogError;
-use crate::log::disk::{Segment, failed, seal};
+use crate::log::disk::{Segment, failed, is_full, seal};
 use crate::log::record::{self, Head, Spot};
 use crate::log::segment::{Footer, HEADER_BYTES};
 use hopbine_proto::disk::DiskFile;
@@ -21,11 +25,12 @@ use std::time::{Duration, Instant};
 pub(super) const SPACE_RETRY: Duration = Duration::from_millis(50);
 /// Bytes that one record takes in a footer at most.
 const FOOTER_ITEM_BYTES_MAX: u64 = 36;
-/// The part of a segment that new entries may not use.
-const RESERVE_SHARE: u64 = 16;
+/// The part of the last segment that entries may not use; votes may use half of it.
+const RESERVE_SHARE: u64 = 4;
 /// The oldest segment's live records are written again when they are at most this part of it.
 const MOVE_SHARE: u64 = 8;
-/// Sealed segments below which nothing is written again: it will be purged soon anyway.
+/// Sealed segments below which nothing is written again while there is space: it will be purged
+/// soon anyway.
 const SEALED_KEPT: usize = 2;
 
 struct Active {
@@ -91,11 +96,16 @@ impl Space {
         self.active.previous_end
     }
 
-    /// Whether a batch of `records` records in `size` bytes fits into the active segment.
-    pub fn fits(&self, size: u64, records: u64, entries: bool) -> bool {
-        let reserve = if entries { self.reserve() } else { 0 };
-        let needed = self.active.end + with_footer(size, records) + self.active.footer.size();
-        needed + reserve <= self.active.capacity
+    /// Whether a batch of `records` records in `size` bytes, the last of them of `rank`, fits into
+    /// the active segment.
+    pub fn fits(&self, size: u64, records: u64, rank: Rank) -> bool {
+        let kept = match rank {
+            _ if self.spare.is_some() => 0,
+            Rank::Entries => self.reserve(),
+            Rank::State => self.reserve() / 2,
+            Rank::Freeing => 0,
+        };
+        with_footer(size, records) + kept <= self.left()
     }
 
     /// Adds a record of the batch being built to the footer to come.
@@ -112,13 +122,18 @@ impl Space {
         Ok(())
     }
 
-    /// Seals the active segment and goes on in a new one with room for `records` records of `size`
-    /// bytes. `false` when there is no space for it: nothing was changed then.
+    /// Goes on in a new segment with room for `records` records of `size` bytes. `false` when there
+    /// is no space for so large a one.
     pub fn roll(&mut self, size: u64, records: u64) -> Result<bool, LogError> {
         let needed =
             HEADER_BYTES + with_footer(size, records) + Footer::default().size() + self.reserve();
         let capacity = needed.max(self.inner.settings.segment_bytes);
-        if !self.reserve_spare(capacity)? {
+        if self.active.end == HEADER_BYTES {
+            return self.grow_active(capacity);
+        }
+        let roomy = self.reserve_spare(capacity)?;
+        // A smaller one at least takes what lets segments go.
+        if !roomy && self.left() >= self.reserve() {
             return Ok(false);
         }
         let Some((file, capacity)) = self.spare.take() else { return Ok(false) };
@@ -128,7 +143,7 @@ impl Space {
         let number = active.number + 1;
         lock(&self.inner.files).insert(number, file.clone());
         self.active = Active::empty(number, file, active.end, capacity);
-        Ok(true)
+        Ok(roomy)
     }
 
     /// Makes the next segment ahead of its use, or notes that there is no space for it.
@@ -137,7 +152,7 @@ impl Space {
     }
 
     /// Removes the oldest segments that nobody needs. Returns the jobs that free the next one when
-    /// little in it is still needed.
+    /// little in it is still needed: see `GroupLog::move_job`.
     pub fn reclaim(&mut self) -> Result<Vec<Job>, LogError> {
         while let Some(oldest) = self.sealed.front().copied() {
             let groups: Vec<_> = lock(&self.inner.groups).values().cloned().collect();
@@ -156,25 +171,22 @@ impl Space {
                 continue;
             }
             let share = self.inner.settings.segment_bytes / MOVE_SHARE;
-            if bytes > share || self.sealed.len() < SEALED_KEPT {
+            let soon_purged = self.sealed.len() < SEALED_KEPT && self.full_at.is_none();
+            if bytes > share || soon_purged {
                 return Ok(vec![]);
             }
             let mut jobs = Vec::new();
             for group in groups {
-                match group.move_job(oldest) {
-                    Ok(job) => jobs.extend(job),
-                    Err(MoveError::Busy) => {}
-                    Err(MoveError::Log(error)) => return Err(error),
-                }
+                jobs.extend(group.move_job(oldest)?);
             }
             return Ok(jobs);
         }
         Ok(vec![])
     }
 
-    /// Whether the last look found no space, and nothing was freed since.
-    pub fn is_full(&self) -> bool {
-        self.full_at.is_some()
+    /// Bytes of the active segment that are not spoken for.
+    fn left(&self) -> u64 {
+        self.active.capacity.saturating_sub(self.active.end + self.active.footer.size())
     }
 
     fn reserve(&self) -> u64 {
@@ -185,10 +197,11 @@ impl Space {
         if self.spare.as_ref().is_some_and(|(_, reserved)| *reserved >= capacity) {
             return Ok(true);
         }
-        if self.full_at.is_some_and(|at| at.elapsed() < SPACE_RETRY) {
-            return Ok(false);
-        }
-        let made = match &mut self.spare {
+        self.attempt(|space| space.make_or_grow_spare(capacity))
+    }
+
+    fn make_or_grow_spare(&mut self, capacity: u64) -> io::Result<()> {
+        match &mut self.spare {
             Some((file, reserved)) => file
                 .allocate(capacity)
                 .and_then(|()| file.sync_data())
@@ -197,8 +210,27 @@ impl Space {
                 let created = self.inner.dir.create(self.active.number + 1, capacity);
                 created.map(|file| self.spare = Some((file, capacity)))
             }
-        };
-        let full = matches!(&made, Err(error) if error.kind() == io::ErrorKind::StorageFull);
+        }
+    }
+
+    /// Makes the active segment larger, which holds nothing yet: one without a record can not be
+    /// sealed, for it would tell nobody where the one before it ends.
+    fn grow_active(&mut self, capacity: u64) -> Result<bool, LogError> {
+        self.attempt(|space| {
+            let file = &space.active.file;
+            file.allocate(capacity).and_then(|()| file.sync_data())?;
+            space.active.capacity = capacity;
+            Ok(())
+        })
+    }
+
+    /// Asks for space, unless there was none a moment ago. `false`: there is none.
+    fn attempt(&mut self, ask: impl FnOnce(&mut Self) -> io::Result<()>) -> Result<bool, LogError> {
+        if self.full_at.is_some_and(|at| at.elapsed() < SPACE_RETRY) {
+            return Ok(false);
+        }
+        let made = ask(self);
+        let full = made.as_ref().is_err_and(is_full);
         self.inner.no_space.store(full, Ordering::Relaxed);
         self.full_at = full.then(Instant::now);
         match made {

@@ -1,7 +1,7 @@
 //! The log thread: takes what all groups submitted, writes it with one write and one sync, then
 //! tells the groups in order.
 
-use super::group::Job;
+use super::group::{Draft, Job, Rank};
 use super::shared::{Inner, lock};
 use super::space::{SPACE_RETRY, Space};
 use crate::error::LogError;
@@ -31,7 +31,7 @@ pub(super) struct Writer {
     cache: Cache,
     /// The first job waits for space.
     stalled: bool,
-    /// Something was freed since the last look at the oldest segment.
+    /// Something was freed or sealed since the last look at the oldest segment.
     freed: bool,
 }
 
@@ -77,7 +77,8 @@ impl Writer {
         let mut queue = lock(&inner.queue);
         loop {
             let retry = self.stalled || inner.no_space.load(Ordering::Relaxed);
-            if !queue.jobs.is_empty() || (!self.backlog.is_empty() && !self.stalled) {
+            let at_hand = self.freed || (!self.backlog.is_empty() && !self.stalled);
+            if !queue.jobs.is_empty() || at_hand {
                 break;
             }
             if queue.closed {
@@ -108,13 +109,16 @@ impl Writer {
     }
 
     fn round(&mut self) -> Result<(), LogError> {
+        if std::mem::take(&mut self.freed) {
+            self.take_moves()?;
+        }
         self.take_fitting();
         if self.in_flight.is_empty()
             && let Some(job) = self.backlog.front()
         {
-            let records = job.drafts.len() as u64;
-            self.stalled = !self.space.roll(job.size(), records)?;
-            self.freed |= !self.stalled;
+            let ((size, records), number) = (size_of(&job.drafts), self.space.number());
+            self.stalled = !self.space.roll(size, records)?;
+            self.freed |= self.space.number() != number;
             match self.stalled {
                 true => self.take_urgent(),
                 false => self.take_fitting(),
@@ -123,48 +127,87 @@ impl Writer {
         if !self.in_flight.is_empty() {
             self.write()?;
         }
-        self.space.make_spare()?;
-        if self.freed && (self.backlog.is_empty() || self.stalled) {
-            self.freed = false;
-            self.backlog.extend(self.space.reclaim()?);
-            self.stalled &= self.space.is_full();
+        self.space.make_spare()
+    }
+
+    /// Frees the oldest segments, taking what must be moved for that. It says what is durable now,
+    /// so it goes into this very batch, at its head, or is left for another time.
+    fn take_moves(&mut self) -> Result<(), LogError> {
+        let jobs = self.space.reclaim()?;
+        let (size, records) = size_of(jobs.iter().flat_map(|job| &job.drafts));
+        if !jobs.is_empty() && !self.space.fits(size, records, Rank::Freeing) {
+            self.space.roll(size, records)?;
+        }
+        if self.space.fits(size, records, Rank::Freeing) {
+            self.in_flight = jobs;
         }
         Ok(())
     }
 
     /// Takes jobs from the front while they fit into the active segment.
     fn take_fitting(&mut self) {
-        let (mut size, mut records) = (0, 0);
+        let (mut size, mut records) = size_of(self.in_flight.iter().flat_map(|job| &job.drafts));
         while let Some(job) = self.backlog.front() {
-            let (more, drafts) = (job.size(), job.drafts.len() as u64);
-            if !self.space.fits(size + more, records + drafts, job.has_entries()) {
+            let (more, drafts) = size_of(&job.drafts);
+            if !self.space.fits(size + more, records + drafts, job.rank()) {
                 break;
             }
+            self.stalled = false;
             (size, records) = (size + more, records + drafts);
             self.in_flight.extend(self.backlog.pop_front());
-        }
-        if !self.in_flight.is_empty() {
-            self.stalled = false;
         }
     }
 
     /// While entries wait for space: takes what keeps the log going and fits into the reserve, but
     /// nothing that would overtake its own group, purges excepted.
     fn take_urgent(&mut self) {
-        let (mut size, mut records) = (0, 0);
         let mut waiting: BTreeSet<GroupId> = BTreeSet::new();
         for job in std::mem::take(&mut self.backlog) {
-            let (more, drafts) = (job.size(), job.drafts.len() as u64);
-            let free = job.is_purge() || !waiting.contains(&job.group.id());
-            let urgent = free && !job.has_entries();
-            if urgent && self.space.fits(size + more, records + drafts, false) {
-                (size, records) = (size + more, records + drafts);
+            let group = job.group.id();
+            let free = job.is_purge() || !waiting.contains(&group);
+            if free && job.rank() != Rank::Entries && self.fits_too(&job, job.rank()) {
                 self.in_flight.push(job);
+            } else if !free && self.take_voided(&job) {
+                self.in_flight.push(job);
+                waiting.remove(&group);
             } else {
-                waiting.insert(job.group.id());
+                waiting.insert(group);
                 self.backlog.push_back(job);
             }
         }
+    }
+
+    /// When `job` voids all entries that its group has waiting: takes whatever the group has
+    /// waiting, without those entries, to be durable together with the job. Else a job that frees
+    /// space would wait for entries that wait for that space.
+    fn take_voided(&mut self, job: &Job) -> bool {
+        let Some(void) = job.voids_from() else { return false };
+        let group = job.group.id();
+        let before = self.backlog.iter().filter(|waiting| waiting.group.id() == group);
+        let before = before.flat_map(|waiting| &waiting.drafts);
+        let (entries, rest): (Vec<&Draft>, Vec<&Draft>) = before.partition(|d| d.is_entry());
+        let taken = self.in_flight.iter().flat_map(|job| &job.drafts).chain(rest);
+        let (size, records) = size_of(taken.chain(&job.drafts));
+        let all_void = entries.iter().all(|entry| entry.head.index >= void);
+        if !all_void || !self.space.fits(size, records, Rank::Freeing) {
+            return false;
+        }
+        for mut waiting in std::mem::take(&mut self.backlog) {
+            if waiting.group.id() == group {
+                waiting.drafts.retain(|draft| !draft.is_entry());
+                self.in_flight.push(waiting);
+            } else {
+                self.backlog.push_back(waiting);
+            }
+        }
+        true
+    }
+
+    /// Whether the active segment has room for `job` besides what is in flight.
+    fn fits_too(&self, job: &Job, rank: Rank) -> bool {
+        let drafts = self.in_flight.iter().chain([job]).flat_map(|job| &job.drafts);
+        let (size, records) = size_of(drafts);
+        self.space.fits(size, records, rank)
     }
 
     fn write(&mut self) -> Result<(), LogError> {
@@ -210,7 +253,6 @@ impl Writer {
                 removed |= draft.head.kind == Kind::Tombstone;
             }
             index.release(&job.released);
-            index.job_done();
             drop(index);
             // The log thread's own jobs (without `done`) move records out of the oldest segment.
             self.freed |= removed || !job.released.is_empty() || job.done.is_none();
@@ -246,6 +288,12 @@ impl Writer {
             done(Err(error.clone()));
         }
     }
+}
+
+/// Bytes and number of records.
+fn size_of<'a>(drafts: impl IntoIterator<Item = &'a Draft>) -> (u64, u64) {
+    let sizes = drafts.into_iter().map(|draft| record::size_of(draft.payload.len()));
+    sizes.fold((0, 0), |(bytes, records), size| (bytes + size, records + 1))
 }
 
 impl Drop for Writer {
