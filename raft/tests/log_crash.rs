@@ -284,6 +284,19 @@ fn every_flipped_byte_is_detected_or_harmless() {
 }
 
 #[test]
+fn a_torn_first_write_to_a_segment_is_cut_and_told() {
+    let (disk, _) = long_log();
+    let good = read_all(&disk.fork()).expect("readable");
+    let made_ahead = disk.files().pop().expect("files");
+    disk.tamper(&made_ahead, |bytes| bytes[HEADER_BYTES as usize + 8] = 1);
+    let checked = check_log(Arc::new(disk.clone()), Path::new(DIR)).expect("no damage");
+    assert_eq!(checked.torn, Some((made_ahead, HEADER_BYTES)));
+    assert_eq!(read_all(&disk).expect("readable"), good);
+    let again = check_log(Arc::new(disk.clone()), Path::new(DIR)).expect("no damage");
+    assert_eq!(again.torn, None);
+}
+
+#[test]
 fn a_missing_or_shortened_segment_is_refused_by_name() {
     let (disk, _) = long_log();
     let files = disk.files();

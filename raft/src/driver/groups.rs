@@ -4,7 +4,7 @@ use super::apply::Applier;
 use super::group::{Group, GroupRaft, Parts, only_voter};
 use super::store::GroupStore;
 use crate::client::{GroupNetwork, Peers};
-use crate::config::{RaftConfig, TypeConfig};
+use crate::config::{RaftConfig, TypeConfig, log_id_of};
 use crate::error::{LogError, RaftError};
 use crate::log::{LogSettings, LogStats, SharedLog};
 use crate::machine::Machine;
@@ -105,6 +105,11 @@ impl Groups {
         let raft = GroupRaft::new(replica.0, config, network, store, applier).await;
         let raft = raft.map_err(|fatal| failed(&fatal))?;
         lead(&raft, replica, founding).await.map_err(|error| failed(&error))?;
+        if let Some(held) = log_id_of(held).filter(|_| held.index > purged.index) {
+            // The process may have ended between a flush and its purge, and no later flush need
+            // come: on a full disk nothing new is taken before there is space.
+            raft.trigger().purge_log(held.index).await.map_err(|fatal| failed(&fatal))?;
+        }
         let (shared, clock) = (self.log.clone(), self.clock.clone());
         let parts = Parts { id: group, replica, raft, log, shared, clock, applied };
         let started = Arc::new(Group::new(parts, &self.config));

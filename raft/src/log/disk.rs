@@ -44,8 +44,9 @@ pub struct Segment {
 pub struct Recovered {
     /// Segments with records, oldest first, without a gap in numbers.
     pub segments: Vec<Segment>,
-    /// Offset in the last segment from which on the file held a torn write.
-    pub torn_at: Option<u64>,
+    /// Where a torn write starts: in the last segment, or, when it was the first write to that, in
+    /// one of the empty files.
+    pub torn: Option<Spot>,
     /// Numbers of the empty files behind them.
     pub empty: Vec<u64>,
 }
@@ -136,7 +137,7 @@ impl LogDir {
         if let Some(gap) = numbers.windows(2).find(|pair| pair[0] + 1 != pair[1]) {
             return Err(self.damaged(gap[0] + 1, 0, "the segment is missing"));
         }
-        let mut recovered = Recovered { segments: vec![], torn_at: None, empty: vec![] };
+        let mut recovered = Recovered { segments: vec![], torn: None, empty: vec![] };
         // From the newest back: a segment's end is told by the one after it.
         let mut end_told = None;
         for number in numbers.into_iter().rev() {
@@ -219,6 +220,9 @@ impl LogDir {
             return Ok(Some(sealed));
         }
         let end = Spot { segment: number, offset: listing.end };
+        if stop == Stop::Bad {
+            recovered.torn = Some(end);
+        }
         if stop == Stop::Bad && record::synced_later(&bytes, end) {
             return Err(self.damaged(number, listing.end, "a durable record is damaged"));
         }
@@ -226,7 +230,6 @@ impl LogDir {
             recovered.empty.push(number);
             return Ok(None);
         }
-        recovered.torn_at = (stop == Stop::Bad).then_some(listing.end);
         let (file, file_len) = self.open(number)?;
         Ok(Some(Segment { number, file, listing, sealed: false, file_len }))
     }
@@ -335,12 +338,11 @@ pub fn check_log(disk: Arc<dyn Disk>, dir: &Path) -> Result<LogReport, LogError>
     let recovered = log.recover(Verify::Records)?;
     let groups = super::recovery::groups_of(&log, &recovered.segments)?;
     let segments = &recovered.segments;
-    let last = segments.last().map(|segment| segment.number);
     Ok(LogReport {
         segments: segments.len(),
         bytes: segments.iter().map(|segment| segment.listing.end).sum(),
         records: segments.iter().map(|segment| segment.listing.records.len() as u64).sum(),
         groups: groups.iter().map(|(id, group)| (*id, (group.purged(), group.last()))).collect(),
-        torn: last.zip(recovered.torn_at).map(|(number, offset)| (log.path(number), offset)),
+        torn: recovered.torn.map(|at| (log.path(at.segment), at.offset)),
     })
 }

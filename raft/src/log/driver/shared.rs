@@ -96,7 +96,7 @@ impl SharedLog {
             dir.remove(*number).map_err(|error| failed(&error))?;
         }
         if let Some(last) = recovered.segments.last_mut().filter(|last| !last.sealed) {
-            let torn = recovered.torn_at.is_some();
+            let torn = recovered.torn.is_some_and(|at| at.segment == last.number);
             dir.reopen(last, torn, settings.segment_bytes)?;
         }
         let files = recovered.segments.iter().map(|s| (s.number, s.file.clone())).collect();
