@@ -4,7 +4,7 @@ mod support;
 
 use hopbine_proto::disk::OsDisk;
 use hopbine_proto::{Epoch, GroupId};
-use hopbine_raft::{Command, RaftConfig, RaftError};
+use hopbine_raft::{Command, LogPosition, RaftConfig, RaftError};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use support::Node;
@@ -146,6 +146,27 @@ async fn a_flushed_group_gives_its_log_back_and_a_removed_one_leaves_nothing() {
     assert_eq!(node.groups.known(), [GroupId(2)]);
     let (_, idle_toy) = node.start(2).await;
     assert_eq!(idle_toy.applied(), [b"rare".as_slice()]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_machine_holds_durably_is_purged_when_its_group_starts_again() {
+    let dir = tempfile::tempdir().expect("folder");
+    let mut flushed = LogPosition::NONE;
+    for restart in 0..3 {
+        let node = Node::open(Arc::new(OsDisk), dir.path(), small()).expect("opened");
+        let (group, toy) = node.start(1).await;
+        let started = Instant::now();
+        while group.log_range().0 != flushed {
+            assert!(started.elapsed() < Duration::from_secs(30), "start {restart}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(toy.applied().len(), restart);
+        node.propose(&group, b"one more").await.expect("proposed");
+        // The end comes between the flush and its purge.
+        toy.flush();
+        flushed = group.applied();
+        node.groups.shutdown().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
