@@ -41,7 +41,7 @@ fn nothing_is_created_before_the_first_fact_was_understood() {
             "dimension_mismatch",
         ),
         ("{\"entity\":1,\"relation\":1,\"target\":2,\"embedding\":[0,0]}\n", "not_finite"),
-        ("{\"entity\":1,\"relation\":1,\"target\":-2}\n", "target"),
+        ("{\"entity\":1,\"relation\":1,\"target\":-2}\n", "-:1:35"),
         ("{\"entity\":\"a\",\"relation\":1,\"target\":2}\n", "relation"),
         ("\n\n{\"entity\":1,\"relation\":1,\"target\":2,\"embedding\":[1,null]}\n", "-:3:"),
     ];
