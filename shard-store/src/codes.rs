@@ -8,7 +8,7 @@
 //! Each row keeps how far its codes are from the truth (`error`), so that a scan knows how wrong an
 //! approximate distance can be at most, and stops reranking only when no row left could win.
 
-use crate::kernel::{ExactQuery, Kernels, SignedCodes};
+use crate::kernel::{ExactQuery, FINE_MAX, Kernels, SignedCodes};
 use crate::signs::SignQuery;
 use hopbine_proto::Metric;
 
@@ -74,12 +74,15 @@ pub fn encode_row(
     RowTerms { scale, error: rounded_up(error.sqrt()), size }
 }
 
+/// Steps of a query's code in one step of a row's.
+const FINER: f32 = FINE_MAX as f32 / 127.0;
+
 /// The next f32 that is surely not below `value`.
 fn rounded_up(value: f64) -> f32 {
     ((value * (1.0 + 1e-6)) as f32).next_up()
 }
 
-/// A query coded with its own scale, and the bounds that its rounding leaves.
+/// A query coded with its own scale, finer than rows are since it costs nothing, and the bounds that its rounding leaves.
 #[derive(Clone, Debug)]
 pub struct CodeQuery {
     metric: Metric,
@@ -93,25 +96,28 @@ pub struct CodeQuery {
 impl CodeQuery {
     /// Codes `query`, whose norm is `norm`.
     pub fn new(metric: Metric, query: &[f32], norm: f64) -> Self {
-        let scale = own_scale(metric, query, norm);
-        let mut bytes = Vec::with_capacity(code_stride(query.len()));
-        let terms = encode_row(metric, query, norm, scale, &mut bytes);
-        let mut codes = SignedCodes::zeros(bytes.len());
-        codes.set(&bytes);
-        let square = |code: &i8| i64::from(*code) * i64::from(*code);
-        let squares: i64 = codes.codes().iter().map(square).sum();
-        let scale = f64::from(scale);
+        let (factor, step) = (factor(metric, norm), own_scale(metric, query, norm) / FINER);
+        let step = f64::from(if step >= f32::MIN_POSITIVE { step } else { 1.0 });
+        let (mut error, mut squares, mut numbers) = (0.0f64, 0i64, Vec::new());
+        for value in query {
+            let value = f64::from(*value) * factor;
+            let most = f64::from(FINE_MAX);
+            let number = (value / step).round().clamp(-most, most) as i16;
+            error += (value - f64::from(number) * step).powi(2);
+            squares += i64::from(number) * i64::from(number);
+            numbers.push(number);
+        }
         Self {
             metric,
-            codes,
-            scale,
-            error: f64::from(terms.error),
+            codes: SignedCodes::fine(&numbers),
+            scale: step,
+            error: f64::from(rounded_up(error.sqrt())),
             norm: if metric == Metric::Cosine { 1.0 } else { norm },
-            coded_norm: (squares as f64).sqrt() * scale,
+            coded_norm: (squares as f64).sqrt() * step,
         }
     }
 
-    /// The signed codes, padded with 0 to whole cache lines.
+    /// The numbers of 12 bits, padded with 0 to whole cache lines.
     pub fn codes(&self) -> &SignedCodes {
         &self.codes
     }

@@ -56,7 +56,7 @@ impl Scored<'_> {
 }
 
 /// How many visits before its own a candidate is told of: memory takes about as long.
-const VISITS_AHEAD: usize = 3;
+const VISITS_AHEAD: usize = 6;
 /// Scores looked at together: most blocks hold nothing of interest.
 const BLOCK: usize = 32;
 

@@ -86,7 +86,7 @@ fn squared_norm(row: &[f32]) -> f64 {
 }
 
 fn code_dots(query: &SignedCodes, codes: &[u8], out: &mut [i32]) {
-    let (query, stride) = (query.codes(), query.stride());
+    let stride = query.stride();
     for (row, out) in codes.chunks_exact(stride).zip(out) {
         // SAFETY: see `dot` for the instructions; `row` is as long as `query`.
         *out = unsafe { code_dot(query, row) };
@@ -94,7 +94,7 @@ fn code_dots(query: &SignedCodes, codes: &[u8], out: &mut [i32]) {
 }
 
 fn code_dots_at(query: &SignedCodes, codes: &[u8], rows: &[u32], out: &mut [i32]) {
-    let (query, stride) = (query.codes(), query.stride());
+    let stride = query.stride();
     for (i, out) in out.iter_mut().enumerate() {
         if let Some(next) = rows.get(i + 4) {
             let start = *next as usize * stride;
@@ -195,17 +195,32 @@ fn reduce([a, b, c, d]: [__m256d; 4]) -> f64 {
 /// Sum of `query * (code - 128)`.
 ///
 /// # Safety
-/// Needs AVX2; `row` is as long as `query`, a multiple of 64.
+/// Needs AVX2; `row` is as long as `query`.
 #[target_feature(enable = "avx2")]
 #[inline]
-unsafe fn code_dot(query: &[i8], row: &[u8]) -> i32 {
+unsafe fn code_dot(query: &SignedCodes, row: &[u8]) -> i32 {
+    // SAFETY: both parts of a query have its length, a multiple of 64, the lower one unless it is
+    // empty.
+    unsafe {
+        match query.low() {
+            [] => part_dot(query.high(), row),
+            low => 16 * part_dot(query.high(), row) + part_dot(low, row),
+        }
+    }
+}
+
+/// # Safety
+/// Needs AVX2; `row` is as long as `part`, a multiple of 64.
+#[target_feature(enable = "avx2")]
+#[inline]
+unsafe fn part_dot(part: &[i8], row: &[u8]) -> i32 {
     let (mut sum, offset, ones) =
         (_mm256_setzero_si256(), _mm256_set1_epi8(-128), _mm256_set1_epi16(1));
-    for start in (0..query.len()).step_by(32) {
+    for start in (0..part.len()).step_by(32) {
         // SAFETY: `start + 32` is at most the length of both.
         let (q, r) = unsafe {
             (
-                _mm256_loadu_si256(query.as_ptr().add(start).cast()),
+                _mm256_loadu_si256(part.as_ptr().add(start).cast()),
                 _mm256_loadu_si256(row.as_ptr().add(start).cast()),
             )
         };

@@ -172,9 +172,13 @@ const PREFETCH_ROWS: usize = 4;
 /// Needs AVX-512 F and VNNI; `codes` holds `out.len()` rows as long as `query`.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 unsafe fn code_dots_avx512(query: &SignedCodes, codes: &[u8], out: &mut [i32]) {
-    // What the codes' offset of 128 adds to every sum.
-    let offset = 128 * query.sum();
-    let (query, stride, base) = (query.codes(), query.stride(), codes.as_ptr());
+    let (stride, base) = (query.stride(), codes.as_ptr());
+    // SAFETY: the caller gives places of whole rows.
+    let dots_of = |places| unsafe {
+        let mut dots = [0; 4];
+        _mm_storeu_si128(dots.as_mut_ptr().cast(), codes4(query, places));
+        dots
+    };
     // Four streams through the rows instead of one: the processor fetches ahead within a page of
     // memory only, and a page holds but ten rows of 384. Twice as fast from the third-level cache.
     let quarter = out.len() / 4;
@@ -188,21 +192,13 @@ unsafe fn code_dots_avx512(query: &SignedCodes, codes: &[u8], out: &mut [i32]) {
                 _mm_prefetch::<_MM_HINT_T0>(ahead.wrapping_add(line).cast());
             }
         }
-        let mut dots = [0; 4];
-        // SAFETY: row `row` of each quarter lies inside `codes`, which holds `out.len()` rows.
-        unsafe {
-            let sums = _mm_sub_epi32(dot4(query, places), _mm_set1_epi32(offset));
-            _mm_storeu_si128(dots.as_mut_ptr().cast(), sums);
-        }
-        for (stream, dot) in dots.into_iter().enumerate() {
+        // Row `row` of each quarter lies inside `codes`, which holds `out.len()` rows.
+        for (stream, dot) in dots_of(places).into_iter().enumerate() {
             out[stream * quarter + row] = dot;
         }
     }
-    let (rows, mut row) = (out.len(), 4 * quarter);
-    while row < rows {
-        // SAFETY: `row` is a whole row of `codes`.
-        out[row] = unsafe { dot1(query, base.add(row * stride)) } - offset;
-        row += 1;
+    for (row, out) in out.iter_mut().enumerate().skip(4 * quarter) {
+        [*out, ..] = dots_of([base.wrapping_add(row * stride); 4]);
     }
 }
 
@@ -210,64 +206,72 @@ unsafe fn code_dots_avx512(query: &SignedCodes, codes: &[u8], out: &mut [i32]) {
 /// Needs AVX-512 F and VNNI; every one of `rows` lies inside `codes`.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 unsafe fn code_dots_at_avx512(query: &SignedCodes, codes: &[u8], rows: &[u32], out: &mut [i32]) {
-    // What the codes' offset of 128 adds to every sum.
-    let offset = 128 * query.sum();
-    let (query, stride, base) = (query.codes(), query.stride(), codes.as_ptr());
+    let (stride, base) = (query.stride(), codes.as_ptr());
     // SAFETY: the caller checked that every row lies inside `codes`.
     let place = |row: u32| unsafe { base.add(row as usize * stride) };
     let mut i = 0;
     while i + 4 <= rows.len() {
         let places = [place(rows[i]), place(rows[i + 1]), place(rows[i + 2]), place(rows[i + 3])];
         // SAFETY: the four rows lie inside `codes`, and `out` is as long as `rows`.
-        unsafe {
-            let sums = _mm_sub_epi32(dot4(query, places), _mm_set1_epi32(offset));
-            _mm_storeu_si128(out.as_mut_ptr().add(i).cast(), sums);
-        }
+        unsafe { _mm_storeu_si128(out.as_mut_ptr().add(i).cast(), codes4(query, places)) }
         i += 4;
     }
     while i < rows.len() {
         // SAFETY: the row lies inside `codes`.
-        out[i] = unsafe { dot1(query, place(rows[i])) } - offset;
+        out[i] = _mm_cvtsi128_si32(unsafe { codes4(query, [place(rows[i]); 4]) });
         i += 1;
     }
 }
 
+/// Sums of `query * (code - 128)`.
+///
 /// # Safety
-/// Needs AVX-512 F and VNNI; each place is followed by `query.len()` bytes, a multiple of 64.
+/// Needs AVX-512 F and VNNI; each place is followed by as many bytes as `query` has numbers.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline]
-unsafe fn dot4(query: &[i8], rows: [*const u8; 4]) -> __m128i {
-    let mut sums = [_mm512_setzero_si512(); 4];
-    for start in (0..query.len()).step_by(64) {
-        // SAFETY: `start + 64` is at most the length of the query and of every row.
+unsafe fn codes4(query: &SignedCodes, rows: [*const u8; 4]) -> __m128i {
+    let (high, low) = (query.high(), query.low());
+    // What the codes' offset of 128 adds to every sum.
+    let offset = _mm_set1_epi32(128 * query.sum());
+    let zero = _mm512_setzero_si512();
+    let (mut sums, mut lows) = ([zero; 4], [zero; 4]);
+    if low.is_empty() {
+        for start in (0..high.len()).step_by(64) {
+            // SAFETY: `start + 64` is at most the length of the query and of every row.
+            unsafe {
+                let q = _mm512_loadu_si512(high.as_ptr().add(start).cast());
+                for (sum, row) in sums.iter_mut().zip(rows) {
+                    *sum = _mm512_dpbusd_epi32(*sum, _mm512_loadu_si512(row.add(start).cast()), q);
+                }
+            }
+        }
+        return _mm_sub_epi32(reduce4(sums), offset);
+    }
+    for start in (0..high.len()).step_by(64) {
+        // SAFETY: as above; `low` is as long as `high`.
         unsafe {
-            let q = _mm512_loadu_si512(query.as_ptr().add(start).cast());
-            for (sum, row) in sums.iter_mut().zip(rows) {
-                *sum = _mm512_dpbusd_epi32(*sum, _mm512_loadu_si512(row.add(start).cast()), q);
+            let h = _mm512_loadu_si512(high.as_ptr().add(start).cast());
+            let l = _mm512_loadu_si512(low.as_ptr().add(start).cast());
+            for ((sum, low), row) in sums.iter_mut().zip(&mut lows).zip(rows) {
+                let codes = _mm512_loadu_si512(row.add(start).cast());
+                *sum = _mm512_dpbusd_epi32(*sum, codes, h);
+                *low = _mm512_dpbusd_epi32(*low, codes, l);
             }
         }
     }
-    // Four registers of sixteen i32 become one register of four sums.
-    let [a, b, c, d] = sums;
+    for (sum, low) in sums.iter_mut().zip(lows) {
+        *sum = _mm512_add_epi32(_mm512_slli_epi32::<4>(*sum), low);
+    }
+    _mm_sub_epi32(reduce4(sums), offset)
+}
+
+/// The sums of four registers of sixteen i32, in one register.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+#[inline]
+fn reduce4([a, b, c, d]: [__m512i; 4]) -> __m128i {
     let ab = _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
     let cd = _mm512_add_epi32(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
     let all = _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
     let half = _mm256_add_epi32(_mm512_castsi512_si256(all), _mm512_extracti64x4_epi64::<1>(all));
     _mm_add_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256::<1>(half))
-}
-
-/// # Safety
-/// Needs AVX-512 F and VNNI; `row` is followed by `query.len()` bytes, a multiple of 64.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-#[inline]
-unsafe fn dot1(query: &[i8], row: *const u8) -> i32 {
-    let mut sum = _mm512_setzero_si512();
-    for start in (0..query.len()).step_by(64) {
-        // SAFETY: `start + 64` is at most the length of the query and of the row.
-        unsafe {
-            let q = _mm512_loadu_si512(query.as_ptr().add(start).cast());
-            sum = _mm512_dpbusd_epi32(sum, _mm512_loadu_si512(row.add(start).cast()), q);
-        }
-    }
-    _mm512_reduce_add_epi32(sum)
 }

@@ -17,4 +17,4 @@ mod scalar;
 pub mod table;
 
 pub use exact::{ExactQuery, norm};
-pub use table::{Kernels, SIGN_GROUP, SIGN_PLANES, SignPlanes, SignedCodes, prefetch};
+pub use table::{FINE_MAX, Kernels, SIGN_GROUP, SIGN_PLANES, SignPlanes, SignedCodes, prefetch};

@@ -52,7 +52,7 @@ fn reduce(mut lanes: [f64; LANES]) -> f64 {
 
 fn code_dots(query: &SignedCodes, codes: &[u8], out: &mut [i32]) {
     for (row, out) in codes.chunks_exact(query.stride()).zip(out) {
-        *out = code_dot(query.codes(), row);
+        *out = code_dot(query, row);
     }
 }
 
@@ -60,13 +60,19 @@ fn code_dots_at(query: &SignedCodes, codes: &[u8], rows: &[u32], out: &mut [i32]
     let stride = query.stride();
     for (row, out) in rows.iter().zip(out) {
         let start = *row as usize * stride;
-        *out = code_dot(query.codes(), &codes[start..start + stride]);
+        *out = code_dot(query, &codes[start..start + stride]);
     }
 }
 
 /// Sum of `query * (code - 128)`.
-fn code_dot(query: &[i8], row: &[u8]) -> i32 {
-    query.iter().zip(row).map(|(a, b)| i32::from(*a) * (i32::from(*b) - 128)).sum()
+fn code_dot(query: &SignedCodes, row: &[u8]) -> i32 {
+    let dot = |numbers: &[i8]| -> i32 {
+        numbers.iter().zip(row).map(|(a, b)| i32::from(*a) * (i32::from(*b) - 128)).sum()
+    };
+    match query.low() {
+        [] => dot(query.high()),
+        low => 16 * dot(query.high()) + dot(low),
+    }
 }
 
 fn sign_sums(planes: &SignPlanes, words: &[u64], out: &mut [u32]) {
