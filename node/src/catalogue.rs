@@ -13,6 +13,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+/// Shards of all graphs of one node: each costs about 150 KiB of memory and a raft group.
+pub const SHARDS_MAX: usize = 2_048;
+
 /// A change of the catalogue.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum CatalogueCommand {
@@ -143,6 +146,14 @@ impl Catalogue {
             }
             _ => config.shards.boundaries.clone(),
         };
+        let there: usize = self.graphs().map(|graph| graph.shards.len()).sum();
+        let asked = boundaries.len() + 1;
+        if there + asked > SHARDS_MAX {
+            let detail = format!("{there} shards and {asked} more are above {SHARDS_MAX}");
+            return Err(Problem::new(Code::InvalidRequest, detail)
+                .at("/shards", "too many shards")
+                .hint("ask for fewer shards, or drop a graph"));
+        }
         self.next_graph += 1;
         let mut shards = Vec::new();
         for range in ranges(&boundaries) {
@@ -281,6 +292,19 @@ mod tests {
         assert_ne!(first.id, second.id);
         assert_ne!(first.shards[0].id, second.shards[0].id);
         assert_ne!(first.shards[0].replicas[0].0, second.shards[0].replicas[0].0);
+    }
+
+    #[test]
+    fn the_shards_of_all_graphs_together_are_bounded() {
+        let mut catalogue = Catalogue::default();
+        let mut config = GraphConfig::new(8, IdKind::Names);
+        config.shards.initial = 256;
+        for number in 0..SHARDS_MAX / 256 {
+            created(create(&mut catalogue, &format!("g{number}"), config.clone()));
+        }
+        assert_eq!(refused(create(&mut catalogue, "more", config.clone())), Code::InvalidRequest);
+        catalogue.apply(CatalogueCommand::Drop { name: "g0".into() });
+        created(create(&mut catalogue, "more", config));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Verifies a whole data folder offline: format, catalogue, log and every shard.
 
+use crate::catalogue::Catalogue;
 use crate::disk;
 use crate::error::NodeError;
 use crate::folder::shard_folders;
@@ -8,8 +9,9 @@ use hopbine_proto::disk::Disk;
 use hopbine_proto::{GroupId, LogIndex, ShardId};
 use hopbine_raft::LogPosition;
 use hopbine_shard_store::StoreError;
-use hopbine_shard_store::check::check_shard_folder;
+use hopbine_shard_store::check::{NO_MANIFEST, check_shard_folder};
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -30,7 +32,7 @@ pub struct Finding {
 /// What a check saw.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Graphs of the saved catalogue; newer ones may lie in the log.
+    /// Graphs of the catalogue, those that only the log knows included.
     pub graphs: usize,
     /// Shard folders.
     pub shards: usize,
@@ -54,6 +56,14 @@ pub struct Report {
 pub fn check_folder(disk: &Arc<dyn Disk>, dir: &Path) -> Result<Report, NodeError> {
     let missing = disk.len(&dir.join("FORMAT")).map_err(NodeError::io("look at FORMAT"))?.is_none();
     if missing {
+        let names = match disk.list(dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            listed => listed.map_err(NodeError::io("list the data folder"))?,
+        };
+        if names.iter().any(|name| ["raft", "catalogue", "shards"].contains(&&**name)) {
+            let reason = "it is missing, but there is data".to_owned();
+            return Err(NodeError::Damaged { file: "FORMAT".to_owned(), reason });
+        }
         let reason = "it has no FORMAT".to_owned();
         return Err(NodeError::Foreign { dir: dir.to_owned(), reason });
     }
@@ -63,34 +73,75 @@ pub fn check_folder(disk: &Arc<dyn Disk>, dir: &Path) -> Result<Report, NodeErro
         report.note(Path::new("node-id"), None, error.to_string());
         None
     });
-    let mut saved = None;
-    match meta::check_file(disk.as_ref(), dir) {
-        Ok(found) => saved = found,
-        Err(error) => report.note(Path::new("catalogue/STATE"), None, error.to_string()),
-    }
+    let groups = check_log(disk, dir, &mut report);
     let mut held: BTreeMap<GroupId, LogIndex> = BTreeMap::new();
-    if let Some((at, catalogue)) = &saved {
-        report.graphs = catalogue.graphs().count();
-        held.insert(CATALOGUE, at.index);
-        // Graphs that are newer than the saved catalogue are in the log, checked when it opens.
-        let replicas = catalogue.graphs().flat_map(|graph| &graph.shards);
-        let nodes = replicas.flat_map(|shard| &shard.replicas).map(|(_, node)| *node);
-        if let Some(other) = nodes.into_iter().find(|other| node.is_some_and(|node| node != *other))
-        {
-            let what = format!("the catalogue gives its shards to node {other}");
-            report.note(Path::new("node-id"), None, what);
+    let logged = groups.as_ref().is_some_and(|groups| groups.contains_key(&CATALOGUE));
+    let catalogue = check_catalogue(disk, dir, logged, &mut report, &mut held);
+    report.graphs = catalogue.graphs().count();
+    let replicas = catalogue.graphs().flat_map(|graph| &graph.shards);
+    let nodes = replicas.flat_map(|shard| &shard.replicas).map(|(_, node)| *node);
+    if let Some(other) = nodes.into_iter().find(|other| node.is_some_and(|node| node != *other)) {
+        let what = format!("the catalogue gives its shards to node {other}");
+        report.note(Path::new("node-id"), None, what);
+    }
+    let of_dropped = |group: GroupId| group != CATALOGUE && catalogue.has_dropped(ShardId(group.0));
+    let is_new = |id: ShardId| {
+        let of_log = groups.as_ref().and_then(|groups| groups.get(&GroupId(id.0)));
+        of_log.is_none_or(|(purged, _)| purged.index == LogIndex(0))
+    };
+    check_shards(disk, dir, &mut report, &mut held, &|id| of_dropped(GroupId(id.0)), &is_new)?;
+    if let Some(mut groups) = groups {
+        // A dropped graph's folder and its part of the log go one after the other.
+        held.retain(|group, _| !of_dropped(*group));
+        groups.retain(|group, _| !of_dropped(*group));
+        compare(&groups, &held, &mut report);
+        let ahead = |(group, (purged, last)): (&GroupId, &(LogPosition, LogPosition))| {
+            last.index.0.saturating_sub(held.get(group).copied().unwrap_or(purged.index).0)
+        };
+        let shards = groups.iter().filter(|(group, _)| **group != CATALOGUE);
+        let waiting: u64 = shards.map(ahead).sum();
+        if waiting > 0 {
+            report.remarks.push(format!(
+                "{waiting} entries of shards are in the log alone: the next start applies them, and \
+                 rows and segments are counted without them"
+            ));
         }
     }
-    let groups = check_log(disk, dir, &mut report);
-    check_shards(disk, dir, &mut report, &mut held)?;
-    if let Some((_, catalogue)) = &saved {
-        // A dropped graph's folder goes after its part of the log.
-        held.retain(|group, _| *group == CATALOGUE || !catalogue.has_dropped(ShardId(group.0)));
-    }
-    if let Some(groups) = groups {
-        compare(&groups, &held, &mut report);
-    }
     Ok(report)
+}
+
+/// The catalogue as the next start will have it: what was saved and what the log adds to it.
+fn check_catalogue(
+    disk: &Arc<dyn Disk>,
+    dir: &Path,
+    logged: bool,
+    report: &mut Report,
+    held: &mut BTreeMap<GroupId, LogIndex>,
+) -> Catalogue {
+    let (mut at, mut catalogue) = (LogPosition::NONE, Catalogue::default());
+    match meta::check_file(disk.as_ref(), dir) {
+        Ok(None) => {}
+        Ok(Some(saved)) => {
+            (at, catalogue) = saved;
+            held.insert(CATALOGUE, at.index);
+        }
+        Err(error) => report.note(Path::new("catalogue/STATE"), None, error.to_string()),
+    }
+    if !logged {
+        return catalogue;
+    }
+    match hopbine_raft::commands_of(disk.clone(), &dir.join("raft"), CATALOGUE) {
+        Ok(commands) => {
+            for (_, command) in commands.iter().filter(|(position, _)| position.index > at.index) {
+                // What this version cannot read a start refuses by itself.
+                if let Ok(command) = postcard::from_bytes(&command.body) {
+                    catalogue.apply(command);
+                }
+            }
+        }
+        Err(error) => report.note(Path::new("raft"), None, error.to_string()),
+    }
+    catalogue
 }
 
 impl Report {
@@ -127,12 +178,25 @@ fn compare(
     }
 }
 
+/// Whether a first start got no further than its first files.
+fn is_new(disk: &dyn Disk, dir: &Path) -> bool {
+    let none = |below: &str| match disk.list(&dir.join(below)) {
+        Ok(names) => names.is_empty(),
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    };
+    ["raft", "catalogue", "shards"].into_iter().all(none)
+}
+
 fn check_log(
     disk: &Arc<dyn Disk>,
     dir: &Path,
     report: &mut Report,
 ) -> Option<BTreeMap<GroupId, (LogPosition, LogPosition)>> {
     let path = dir.join("raft");
+    if is_new(disk.as_ref(), dir) {
+        report.remarks.push("the folder was being made: nothing was written yet".to_owned());
+        return Some(BTreeMap::new());
+    }
     match hopbine_raft::check_log(disk.clone(), &path) {
         Ok(log) => {
             report.log_records = log.records;
@@ -156,6 +220,8 @@ fn check_shards(
     dir: &Path,
     report: &mut Report,
     held: &mut BTreeMap<GroupId, LogIndex>,
+    is_dropped: &dyn Fn(ShardId) -> bool,
+    is_new: &dyn Fn(ShardId) -> bool,
 ) -> Result<(), NodeError> {
     let folders = shard_folders(disk.as_ref(), dir)?;
     for name in folders.others {
@@ -164,6 +230,10 @@ fn check_shards(
     for id in folders.shards {
         let name = id.to_string();
         let folder = dir.join("shards").join(&name);
+        if is_dropped(id) {
+            report.remarks.push(format!("shards/{name} is of a dropped graph: a leftover"));
+            continue;
+        }
         report.shards += 1;
         match check_shard_folder(disk.as_ref(), &folder) {
             Ok(shard) => {
@@ -175,6 +245,11 @@ fn check_shards(
                     report.remarks.push(format!("{} is a leftover", orphan.display()));
                 }
                 for found in shard.findings {
+                    if found.what == NO_MANIFEST && is_new(id) {
+                        // All that it was ever told is in the log.
+                        report.remarks.push(format!("shards/{name} was being created"));
+                        continue;
+                    }
                     report.note(&found.file, found.offset, found.what);
                 }
             }

@@ -1,7 +1,8 @@
 //! Answers the calls of coordinators: which shard, which view, on which thread.
 //!
 //! Small reads run on the calling thread; longer ones on a worker, so that no async thread is
-//! held for more than about half a millisecond. A dropped call stops its work at the next look.
+//! held for more than about half a millisecond. A dropped call stops its work at the next look, or
+//! behind the read under way where its own thread became the worker.
 
 use crate::catalogue::{CatalogueCommand, CatalogueReply};
 use crate::driver::{Hosted, Node, problem_of};
@@ -20,6 +21,7 @@ use hopbine_raft::{Command, RaftError};
 use hopbine_shard_store::{Pressure, StoreError, View};
 use std::cell::Cell;
 use std::future::Future;
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -137,7 +139,7 @@ impl Node {
         reply.index = reply.index.max(LogIndex(0));
         if at.wait == Wait::Indexed {
             // The write itself is durable whatever happens while waiting.
-            let settled = self.upkeep.settled(&hosted.shard);
+            let settled = self.upkeep.settled(&hosted);
             let left = at.deadline.saturating_sub(self.parts.clock.monotonic());
             if tokio::time::timeout(left, settled).await.is_err() {
                 let detail = "written and searchable by scan, but not sealed within the deadline";
@@ -150,9 +152,9 @@ impl Node {
     /// Seals everything written so far into segments with their graphs, and compacts what is due.
     pub async fn settle(&self) -> Result<(), NodeError> {
         for hosted in self.all_hosted() {
-            self.upkeep.settled(&hosted.shard).await;
+            self.upkeep.settled(&hosted).await;
             if hosted.replica.freeze() {
-                self.upkeep.settled(&hosted.shard).await;
+                self.upkeep.settled(&hosted).await;
             }
         }
         Ok(())
@@ -197,20 +199,24 @@ impl Node {
 
     /// Changes a graph that is at `version`.
     pub async fn patch(
-        &self,
+        self: &Arc<Self>,
         name: String,
         version: u64,
         patch: GraphPatch,
     ) -> Result<Arc<GraphInfo>, Problem> {
         self.refuse_when_stopping()?;
         let command = CatalogueCommand::Patch { name, version, patch };
-        match self.propose_meta(&command, self.shaping_deadline()).await? {
-            CatalogueReply::Graph(graph, _) => {
-                self.take_index_settings(graph.id);
-                Ok(graph)
+        let node = self.clone();
+        to_its_end(async move {
+            match node.propose_meta(&command, node.shaping_deadline()).await? {
+                CatalogueReply::Graph(graph, _) => {
+                    node.take_index_settings(graph.id);
+                    Ok(graph)
+                }
+                other => Err(unexpected(&other)),
             }
-            other => Err(unexpected(&other)),
-        }
+        })
+        .await
     }
 
     /// Drops a graph and its facts.
@@ -336,6 +342,9 @@ impl Node {
             // Nothing of this request could run beside it, so its thread becomes the worker: that
             // spares two wake-ups, a tenth of a millisecond where cores fall asleep.
             let result = tokio::task::block_in_place(|| work(&|| clock.monotonic() >= deadline));
+            drop(place);
+            // Whoever drives this call gets a chance to see that its client has gone.
+            tokio::task::yield_now().await;
             return result.map_err(|error| read_error(&hosted, error));
         }
         let dropped = DropFlag::default();
@@ -355,6 +364,11 @@ impl Node {
     }
 
     fn write_refusal(&self, hosted: &Hosted) -> Option<Problem> {
+        if let Some(reason) = self.failure() {
+            // What is synced from now on proves nothing about what failed to be.
+            let detail = format!("the process must stop and start again: {reason}");
+            return Some(Problem::new(Code::ShardUnavailable, detail).retry_after_ms(1_000));
+        }
         if hosted.shard.write_pressure() == Pressure::Full {
             let detail = "the memtable is full and the last one is still being flushed";
             return Some(Problem::new(Code::Overloaded, detail).retry_after_ms(200));
@@ -428,7 +442,15 @@ fn read_error(hosted: &Hosted, failure: StoreError) -> CallError {
 
 fn node_problem(error: NodeError) -> Problem {
     error!(%error, "a graph could not be shaped");
-    Problem::new(Code::ShardUnavailable, error.to_string()).retry_after_ms(1_000)
+    let code = match &error {
+        NodeError::Io { source, .. }
+            if matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) =>
+        {
+            Code::DiskFull
+        }
+        _ => Code::ShardUnavailable,
+    };
+    Problem::new(code, error.to_string()).retry_after_ms(1_000)
 }
 
 fn unexpected(reply: &CatalogueReply) -> Problem {

@@ -204,6 +204,7 @@ async fn whatever_the_moment_of_a_power_loss_acknowledged_writes_are_there() {
             disk.fail_from(point + number as u64);
             let acknowledged = write_until_failure(&disk, dir).await;
             disk.crash(tear);
+            no_damage(&disk, dir, &format!("at point {point} after {tear:?}"));
             let parts = Parts { disk: Arc::new(disk.clone()), ..Parts::default() };
             let node = Node::open_on(parts, dir, config()).await.expect("what is left opens");
             let Some(graph) = node.graph("g") else {
@@ -267,6 +268,83 @@ fn forget(op: &WriteOp, state: &mut State) {
 }
 
 /// Takes something away from a data folder.
+/// The offline check of what a crash left finds nothing that a start would not put right.
+fn no_damage(disk: &SimDisk, dir: &Path, when: &str) {
+    let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+    match check_folder(&disk, dir) {
+        Ok(report) => assert_eq!(report.findings, [], "{when}"),
+        // Before anything was acknowledged there may be no folder of ours yet.
+        Err(error) => assert!(matches!(error, NodeError::Foreign { .. }), "{when}: {error}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_power_loss_while_graphs_come_and_go_is_no_damage() {
+    let dir = Path::new("/data");
+    let (mut point, mut done) = (0, false);
+    while !done {
+        let disk = SimDisk::new();
+        disk.fail_from(point);
+        let parts = Parts { disk: Arc::new(disk.clone()), ..Parts::default() };
+        if let Ok(node) = Node::open_on(parts, dir, config()).await {
+            for round in 0..2 {
+                let name = || "g".to_owned();
+                if node.create(name(), graph_config(&[100, 200])).await.is_ok()
+                    && let Some(graph) = node.graph("g")
+                {
+                    let _ = write(&node, &graph, vec![WriteOp::Upsert(fact(1, 2, 3))], None).await;
+                }
+                done = round == 1 && node.drop_graph(name()).await.is_ok();
+                if round == 0 {
+                    let _ = node.drop_graph(name()).await;
+                }
+            }
+        }
+        disk.crash(Tear::HalfOfFirst);
+        no_damage(&disk, dir, &format!("at point {point}"));
+        let parts = Parts { disk: Arc::new(disk.clone()), ..Parts::default() };
+        let node = Node::open_on(parts, dir, config()).await.expect("what is left opens");
+        node.shutdown().await.expect("stopped");
+        point += 1;
+    }
+    assert!(point > 20, "{point} points are too few");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_shard_does_not_hold_up_a_stop() {
+    let (disk, dir) = (SimDisk::new(), Path::new("/data"));
+    let open = async || {
+        let parts = Parts { disk: Arc::new(disk.clone()), ..Parts::default() };
+        let config = NodeConfig { memtable_bytes_max: 4 << 20, ..config() };
+        Node::open_on(parts, dir, config).await.expect("opened")
+    };
+    let node = open().await;
+    let (graph, _) = node.create("g".into(), graph_config(&[])).await.expect("created");
+    for entity in (0..3_000).step_by(10) {
+        let ops = (0..10).map(|target| WriteOp::Upsert(fact(entity, target, entity))).collect();
+        write(&node, &graph, ops, None).await.expect("written");
+    }
+    node.shutdown().await.expect("stopped");
+    for path in disk.files() {
+        if path.extension().is_some_and(|end| end == "segment") {
+            // Most of it are codes, which no start reads.
+            disk.tamper(&path, |bytes| {
+                let at = bytes.len() * 4 / 5;
+                bytes[at] ^= 1;
+            });
+        }
+    }
+    let node = open().await;
+    write(&node, &graph, vec![WriteOp::Upsert(fact(1, 2, 3))], None).await.expect("written");
+    let query = vec![1.0; 4].into();
+    let (relations, filter) = (Relations::Any, None);
+    let ask = SeedRequest { query, k: 5, relations, filter, mode: SeedMode::Auto };
+    let found = node.seeds(read_at(&node, &graph, 1, 1), Arc::new(ask)).await;
+    assert!(found.is_err_and(|error| error.to_string().contains("damaged")));
+    let stopped = tokio::time::timeout(Duration::from_secs(15), node.shutdown()).await;
+    stopped.expect("in time").expect("stopped");
+}
+
 type Loss = (&'static str, fn(&SimDisk, &Path));
 
 const LOSSES: [Loss; 7] = [

@@ -1,9 +1,13 @@
 //! Creating, changing and dropping graphs whose callers go away in the middle.
 
 use hopbine_node::{Node, NodeConfig};
-use hopbine_proto::call::{Freshness, ReadContext, Relations, SeedMode, SeedRequest};
-use hopbine_proto::graph::{GraphConfig, IdKind};
-use hopbine_proto::{LogIndex, RequestId};
+use hopbine_proto::call::{
+    Freshness, ReadContext, Relations, SeedMode, SeedRequest, Wait, WriteBatch, WriteContext,
+    WriteOp,
+};
+use hopbine_proto::graph::{GraphConfig, GraphInfo, IdKind, IndexConfig};
+use hopbine_proto::status::CallError;
+use hopbine_proto::{Fact, FactKey, LogIndex, RequestId};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
@@ -77,4 +81,62 @@ async fn a_graph_whose_dropper_goes_away_gives_its_space_back() {
         let given_back = eventually(async || !folder.exists()).await;
         assert!(given_back, "the shard of drop {number} is still there");
     }
+}
+
+/// A fact whose vector resembles no other.
+fn fact(entity: u64) -> Fact {
+    let mut state = entity + 1;
+    let mut next = || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 40) as f32 / (1 << 24) as f32 - 0.5
+    };
+    let embedding: Vec<f32> = (0..64).map(|_| next()).collect();
+    let (names, payload) = (None, None);
+    Fact { key: FactKey::new(entity, 1, 2), names, embedding: Some(embedding.into()), payload }
+}
+
+async fn write(node: &Node, graph: &GraphInfo, ops: Vec<WriteOp>) -> Result<(), CallError> {
+    let at = WriteContext {
+        graph: graph.id,
+        shard: graph.shards[0].id,
+        epoch: graph.shards[0].epoch,
+        deadline: node.clock().monotonic() + Duration::from_secs(20),
+        wait: Wait::default(),
+    };
+    node.write(at, WriteBatch { ops, idempotency: None }).await.map(|_| ())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_graph_dropped_while_it_is_sealed_takes_nothing_else_with_it() {
+    let dir = tempfile::tempdir().expect("a folder");
+    // Sealing so many rows takes much longer than a drop waits.
+    let config = NodeConfig { memtable_bytes_max: 8 << 20, ..NodeConfig::default() };
+    let node = Node::open(dir.path(), config).await.expect("opened");
+    let slow = GraphConfig {
+        index: IndexConfig { ef_construction: 800, m: 48, ..IndexConfig::default() },
+        ..GraphConfig::new(64, IdKind::U64)
+    };
+    let (sealed, _) = node.create("sealed".into(), slow).await.expect("created");
+    let (other, _) =
+        node.create("other".into(), GraphConfig::new(64, IdKind::U64)).await.expect("created");
+    let folder = dir.path().join("shards").join(sealed.shards[0].id.to_string());
+    let sealing = || {
+        let files = std::fs::read_dir(&folder).expect("listed").flatten();
+        files.map(|file| file.file_name()).any(|name| name.to_string_lossy().contains("segment"))
+    };
+    let mut rows = 0;
+    while !sealing() {
+        assert!(rows < 100_000, "nothing is sealed");
+        let ops = (rows..rows + 500).map(|entity| WriteOp::Upsert(fact(entity))).collect();
+        write(&node, &sealed, ops).await.expect("written");
+        rows += 500;
+    }
+    assert!(rows > 8_192, "{rows} rows get no graph");
+    node.drop_graph("sealed".into()).await.expect("dropped");
+    assert!(eventually(async || !folder.exists()).await, "the folder stays");
+    assert_eq!(node.failure(), None);
+    write(&node, &other, vec![WriteOp::Upsert(fact(1))]).await.expect("the other graph works");
+    node.settle().await.expect("settled");
+    assert_eq!(node.failure(), None);
+    node.shutdown().await.expect("stopped");
 }

@@ -180,9 +180,10 @@ impl Disk for OsDisk {
         if file.metadata()?.len() == 0 {
             return Ok(FileBytes::copied_from(&[]));
         }
-        // SAFETY: a mapping is sound while nobody shortens or rewrites the file. Only files that
-        // are closed for ever are mapped (segments named in a manifest), the data folder is held
-        // by one process through its LOCK, and a removed file keeps its pages until unmapped.
+        // SAFETY: a mapping is sound while nobody shortens the file or rewrites what is mapped.
+        // Segments alone are mapped: they are only ever appended to, also while one is written,
+        // and never shortened; the data folder is held by one process through its LOCK, and a
+        // removed file keeps its pages until unmapped.
         let map = unsafe { memmap2::Mmap::map(&file)? };
         Ok(FileBytes::new(Arc::new(map)))
     }

@@ -14,6 +14,7 @@ pub mod filter;
 pub mod graph;
 pub mod ids;
 pub mod limits;
+pub mod payload;
 pub mod range;
 pub mod score;
 pub mod seam;

@@ -16,7 +16,7 @@ pub mod session;
 pub use client::{NoPeers, Peer, Peers};
 pub use command::{ClientSequence, Command, LogPosition, Outcome};
 pub use config::RaftConfig;
-pub use driver::{Founding, Group, Groups, Reply, World};
+pub use driver::{Founding, Group, Groups, Reply, World, commands_of};
 pub use error::{LogError, RaftError};
 pub use log::{LogReport, LogStats, check_log};
 pub use machine::{Checkpoint, Entry, Halt, Machine};

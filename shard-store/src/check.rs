@@ -38,6 +38,10 @@ pub struct Report {
     pub findings: Vec<Finding>,
 }
 
+/// What is found in a folder that has no manifest: damage, unless the shard was being created or
+/// dropped.
+pub const NO_MANIFEST: &str = "no manifest";
+
 /// Checks everything in a shard folder, and goes on after damage to find all of it. Fails only
 /// when the disk itself does.
 pub fn check_shard_folder(disk: &dyn Disk, dir: &Path) -> Result<Report, StoreError> {
@@ -46,7 +50,7 @@ pub fn check_shard_folder(disk: &dyn Disk, dir: &Path) -> Result<Report, StoreEr
     let manifest = match Manifest::load(disk, dir) {
         Ok(Some(manifest)) => manifest,
         Ok(None) => {
-            let what = "no manifest".to_owned();
+            let what = NO_MANIFEST.to_owned();
             report.findings.push(Finding { file, offset: None, what });
             return Ok(report);
         }

@@ -5,6 +5,7 @@ use crate::run::Run;
 use hopbine_proto::RelationId;
 use hopbine_proto::call::Relations;
 use hopbine_proto::filter::{Condition, Filter};
+use hopbine_proto::payload::parse_payload;
 use serde_json::Value;
 
 /// A filter, and whether it needs the payload.
@@ -44,7 +45,7 @@ impl<'r> RowPredicate<'r> {
         }
         // The door lets only valid JSON in; text that is none counts as no payload.
         let payload = run.payload(row)?;
-        let value = payload.and_then(|text| serde_json::from_str(&text).ok());
+        let value = payload.and_then(|text| parse_payload(&text));
         Ok(self.filter.matches(relation, &value.unwrap_or(Value::Null)))
     }
 }

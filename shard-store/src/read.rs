@@ -68,7 +68,8 @@ fn read_row(live: &LiveRow<'_>, with: With) -> Result<Row, StoreError> {
 /// Bytes of the parts of a row that differ in size.
 fn bytes_of(row: &Row) -> usize {
     let vector = row.fact.embedding.as_ref().map_or(0, |values| values.len() * 4);
-    vector + row.fact.payload.as_ref().map_or(0, |text| text.len())
+    let names = row.fact.names.as_ref().map_or(0, |n| n.entity.len() + n.target.len());
+    vector + names + row.fact.payload.as_ref().map_or(0, |text| text.len())
 }
 
 /// Facts of a range in key order; fewer than the limit when their parts take

@@ -126,12 +126,15 @@ fn first_live(run: &Run, range: &KeyRange) -> Result<Option<u32>, StoreError> {
         return Ok(memtable.first(range, run.visible, |row| !run.dead.is_dead(row)));
     }
     let rows = run.rows(std::slice::from_ref(range), &mut Touched::default())?;
-    let mut live = Vec::new();
-    for place in rows.places(0) {
-        rows.decode(run, place..place + 1, &mut live)?;
+    let (mut live, mut places, mut count) = (Vec::new(), rows.places(0), 1);
+    while !places.is_empty() {
+        // The first one is live as a rule; behind dead ones there are often more.
+        let end = places.end.min(places.start + count);
+        rows.decode(run, places.start..end, &mut live)?;
         if let Some((_, row)) = live.first() {
             return Ok(Some(*row));
         }
+        (places.start, count) = (end, 2 * count);
     }
     Ok(None)
 }

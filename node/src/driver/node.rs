@@ -20,13 +20,13 @@ use hopbine_proto::{Clock, Epoch, GraphId, GroupId, NodeId, ReplicaId, ShardId, 
 use hopbine_raft::{
     Command, Founding, Group, Groups, LogError, Machine, NoPeers, RaftConfig, RaftError, World,
 };
-use hopbine_shard_store::{Shard, ShardConfig};
+use hopbine_shard_store::{Shard, ShardConfig, StoreError};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
-use tracing::info;
+use tracing::{info, warn};
 
 /// The group of the catalogue, and its only replica in a cluster of one.
 const CATALOGUE: GroupId = GroupId(0);
@@ -35,6 +35,8 @@ const CATALOGUE_REPLICA: ReplicaId = ReplicaId(1);
 const HOSTED_AT_ONCE: usize = 32;
 /// How long a group may take until it serves: replaying its log is most of it.
 const START_DEADLINE: Duration = Duration::from_secs(600);
+/// How long the drop of a graph waits for work on its shards.
+const FORGET_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The outside world of a node.
 #[derive(Clone)]
@@ -90,6 +92,12 @@ pub(crate) struct Hosted {
     pub group: Arc<Group>,
     /// Why the shard is not served any more.
     pub damaged: OnceLock<String>,
+    /// Its graph was dropped: work on it may fail in any way.
+    pub dropped: AtomicBool,
+    /// Monotonic milliseconds before which no merge is tried, after one that failed.
+    pub merge_due: AtomicU64,
+    /// Merges in a row that failed.
+    pub merges_failed: AtomicU32,
 }
 
 impl Node {
@@ -270,7 +278,7 @@ impl Node {
             if known { Shard::open(data, &dir, config) } else { Shard::create(data, &dir, config) }
         });
         let opened = opened.await.map_err(|error| shard_error(id, &error.to_string()))?;
-        let shard = Arc::new(opened.map_err(|error| shard_error(id, &error.to_string()))?);
+        let shard = Arc::new(opened.map_err(|error| store_error(id, error))?);
         let upkeep = self.upkeep.clone();
         let replica = Replica::new(shard.clone(), Box::new(move || upkeep.wake()));
         let replica = Arc::new(replica.map_err(|error| shard_error(id, &error.to_string()))?);
@@ -285,6 +293,9 @@ impl Node {
             replica,
             group,
             damaged: OnceLock::new(),
+            dropped: AtomicBool::new(false),
+            merge_due: AtomicU64::new(0),
+            merges_failed: AtomicU32::new(0),
         });
         self.hosted.write().unwrap_or_else(PoisonError::into_inner).insert(id, hosted);
         Ok(())
@@ -293,6 +304,10 @@ impl Node {
     /// Creates the shards of a new graph; those that are there already are left alone.
     pub(crate) async fn host_graph(self: &Arc<Self>, graph: &GraphInfo) -> Result<(), NodeError> {
         let _shaping = self.shaping.lock().await;
+        if !self.catalogue().graphs().any(|known| known.id == graph.id) {
+            // Dropped between its creation and here.
+            return Ok(());
+        }
         let missing = graph.shards.iter().filter(|shard| self.find(shard.id).is_none());
         let missing: Vec<_> = missing.map(|shard| (graph, shard)).collect();
         self.host_each(missing).await
@@ -314,27 +329,47 @@ impl Node {
     /// Stops the shards of a dropped graph and removes their folders and log records.
     pub(crate) async fn unhost_graph(&self, graph: &GraphInfo) -> Result<(), NodeError> {
         let _shaping = self.shaping.lock().await;
-        // What is left by a crash from here on is known as dropped.
-        self.meta.save()?;
-        for shard in &graph.shards {
-            let removed = {
-                let mut hosted = self.hosted.write().unwrap_or_else(PoisonError::into_inner);
-                hosted.remove(&shard.id)
-            };
-            let Some(removed) = removed else {
-                continue;
-            };
-            let group = GroupId(shard.id.0);
-            let gone = self.groups.remove_group(group).await;
-            gone.map_err(|error| group_error(group, error))?;
-            let dir = self.dir.join("shards").join(shard.id.to_string());
-            let store = removed.shard.clone();
-            drop(removed);
-            self.upkeep.forget(&store).await;
-            let removed = self.parts.disk.remove_dir(&dir);
-            removed.map_err(NodeError::io("remove a shard folder"))?;
+        // What is left by a crash from here on is known as dropped. The log says so too: a full disk
+        // must not keep the space of a dropped graph.
+        if let Err(failure) = self.meta.save() {
+            warn!(error = %failure, graph = %graph.name, "the catalogue is saved later");
         }
-        Ok(())
+        let mut first_failure = Ok(());
+        for shard in &graph.shards {
+            let gone = self.unhost(shard.id).await;
+            first_failure = first_failure.and(gone);
+        }
+        first_failure
+    }
+
+    /// Stops one shard and removes its folder: at once, or once nothing works on it any more.
+    async fn unhost(&self, shard: ShardId) -> Result<(), NodeError> {
+        let removed = {
+            let mut hosted = self.hosted.write().unwrap_or_else(PoisonError::into_inner);
+            hosted.remove(&shard)
+        };
+        let Some(removed) = removed else {
+            return Ok(());
+        };
+        removed.dropped.store(true, Ordering::SeqCst);
+        let group = GroupId(shard.0);
+        let gone = self.groups.remove_group(group).await;
+        let gone = gone.map_err(|error| group_error(group, error));
+        let dir = self.dir.join("shards").join(shard.to_string());
+        let (upkeep, disk, store) =
+            (self.upkeep.clone(), self.parts.disk.clone(), removed.shard.clone());
+        drop(removed);
+        if upkeep.forget(&store, FORGET_PATIENCE).await {
+            return gone.and(disk.remove_dir(&dir).map_err(NodeError::io("remove a shard folder")));
+        }
+        // A merge or a seal under way takes its time. A start removes what a crash leaves.
+        tokio::spawn(async move {
+            upkeep.forget(&store, Duration::MAX).await;
+            if let Err(error) = disk.remove_dir(&dir) {
+                warn!(%shard, %error, "the folder of a dropped shard could not be removed");
+            }
+        });
+        gone
     }
 
     pub(crate) fn find(&self, shard: ShardId) -> Option<Arc<Hosted>> {
@@ -383,6 +418,17 @@ fn group_error(group: GroupId, error: RaftError) -> NodeError {
             NodeError::Damaged { file: "raft".to_owned(), reason: error.to_string() }
         }
         _ => NodeError::Group { group: group.0, reason: error.to_string() },
+    }
+}
+
+/// A shard that did not open: a file that is wrong is another matter than a disk that fails.
+fn store_error(shard: ShardId, error: StoreError) -> NodeError {
+    let doing = format!("open shard {shard}");
+    match error {
+        StoreError::Io(source) | StoreError::DiskFull(source) | StoreError::SyncFailed(source) => {
+            NodeError::Io { doing, source }
+        }
+        other => shard_error(shard, &other.to_string()),
     }
 }
 

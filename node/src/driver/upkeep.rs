@@ -6,18 +6,20 @@
 use super::node::{Hosted, Node};
 use hopbine_proto::ShardId;
 use hopbine_shard_store::{Shard, StoreError};
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::watch;
-use tracing::{error, info, warn};
+use tracing::{debug, error, info, warn};
 
 /// Longest pause of an idle thread.
 const TICK: Duration = Duration::from_secs(1);
 /// How long a stop waits for a compaction under way.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
-/// How long the drop of a graph waits for work on its shards.
-const FORGET_PATIENCE: Duration = Duration::from_secs(2);
+/// Pause after a merge that failed: doubles with each further one, up to 32 times.
+const MERGE_PAUSE: Duration = Duration::from_secs(30);
+const MERGE_DOUBLINGS_MAX: u32 = 5;
 /// How often the drop of a graph looks whether that work has ended.
 const FORGET_LOOK: Duration = Duration::from_millis(20);
 /// Pause of the scrub after about every mebibyte.
@@ -80,7 +82,11 @@ impl Upkeep {
             node.parts.spawn.spawn(
                 name,
                 Box::new(move || {
-                    upkeep.serve(duty, &weak, &runtime);
+                    let served = AssertUnwindSafe(|| upkeep.serve(duty, &weak, &runtime));
+                    if std::panic::catch_unwind(served).is_err() {
+                        error!(?duty, "background work panicked");
+                        upkeep.fail(format!("the {name} thread panicked"));
+                    }
                     upkeep.running.fetch_sub(1, Ordering::SeqCst);
                     upkeep.advance();
                 }),
@@ -126,10 +132,14 @@ impl Upkeep {
         }
     }
 
-    /// Resolves once nothing of `shard` waits for a flush or a compaction.
-    pub async fn settled(&self, shard: &Shard) {
-        let mut progress = self.progress.subscribe();
-        let busy = || shard.frozen_memtables() > 0 || shard.compaction_due();
+    /// Resolves once nothing of a shard waits for a flush or a compaction, or nothing more is done
+    /// for it since it is damaged.
+    pub async fn settled(&self, hosted: &Hosted) {
+        let (mut progress, shard) = (self.progress.subscribe(), &hosted.shard);
+        let busy = || {
+            let waits = shard.frozen_memtables() > 0 || shard.compaction_due();
+            waits && hosted.damaged.get().is_none()
+        };
         while busy() && self.failure().is_none() {
             self.wake();
             self.progressed(&mut progress, TICK).await;
@@ -140,7 +150,11 @@ impl Upkeep {
     pub async fn stop(&self, node: &Node) -> bool {
         self.closing.store(true, Ordering::SeqCst);
         let mut progress = self.progress.subscribe();
-        let frozen = || node.all_hosted().iter().any(|hosted| hosted.shard.frozen_memtables() > 0);
+        // A damaged shard is not flushed: what it was told is in the log.
+        let waits = |hosted: &Arc<Hosted>| {
+            hosted.damaged.get().is_none() && hosted.shard.frozen_memtables() > 0
+        };
+        let frozen = || node.all_hosted().iter().any(waits);
         self.troubled.store(false, Ordering::SeqCst);
         // What cannot be flushed now is in the log, for the next start.
         while frozen() && node.failure().is_none() && !self.troubled.load(Ordering::SeqCst) {
@@ -158,9 +172,9 @@ impl Upkeep {
         tokio::time::timeout(STOP_PATIENCE, ended).await.is_ok()
     }
 
-    /// Resolves once no thread works on `shard`, which is hosted no more, or after a while: then
-    /// the work fails by itself when its folder is gone.
-    pub async fn forget(&self, shard: &Arc<Shard>) {
+    /// Resolves once no thread works on `shard`, which is hosted no more, or after `patience`;
+    /// returns whether none does.
+    pub async fn forget(&self, shard: &Arc<Shard>, patience: Duration) -> bool {
         let mut progress = self.progress.subscribe();
         let idle = async {
             // Each thread holds the shard only while it works on it.
@@ -168,7 +182,7 @@ impl Upkeep {
                 self.progressed(&mut progress, FORGET_LOOK).await;
             }
         };
-        let _ = tokio::time::timeout(FORGET_PATIENCE, idle).await;
+        tokio::time::timeout(patience, idle).await.is_ok()
     }
 
     /// Waits for the next finished piece of work, at most for `patience`.
@@ -226,13 +240,16 @@ impl Upkeep {
                 flushed = true;
                 self.advance();
             }
-            if flushed {
+            // A purge can be lost to another under way, so a pinned log is asked again.
+            if flushed || pinning.contains(&hosted.group.id()) {
                 self.purge(&hosted.group, runtime);
             }
         }
-        if node.meta.wants_saving() || pinning.contains(&node.meta_group.id()) {
+        let pinned = pinning.contains(&node.meta_group.id());
+        if node.meta.wants_saving() || pinned {
             match node.meta.save() {
                 Ok(true) => self.purge(&node.meta_group, runtime),
+                Ok(false) if pinned => self.purge(&node.meta_group, runtime),
                 Ok(false) => {}
                 Err(failure) => error!(error = %failure, "the catalogue could not be saved"),
             }
@@ -247,11 +264,25 @@ impl Upkeep {
     }
 
     fn compact_all(&self, node: &Node) {
+        let now = || node.parts.clock.monotonic().as_millis() as u64;
         for hosted in node.all_hosted() {
-            // A full disk refuses nothing here: what is there stays as it is.
+            // A disk too full for a merge stays as it is; trying again at once would only take the
+            // space that the log needs, time after time.
             while !self.closing.load(Ordering::SeqCst)
+                && now() >= hosted.merge_due.load(Ordering::Relaxed)
                 && self.step(&hosted, &mut false, |shard| {
-                    shard.compact_paced(&mut |bytes| self.pace(node, bytes))
+                    let merged = shard.compact_paced(&mut |bytes| self.pace(node, bytes));
+                    let failed = match &merged {
+                        Ok(_) | Err(StoreError::Stopped) => 0,
+                        Err(_) => hosted.merges_failed.load(Ordering::Relaxed) + 1,
+                    };
+                    hosted.merges_failed.store(failed, Ordering::Relaxed);
+                    if let Some(doublings) = failed.checked_sub(1) {
+                        let pause = MERGE_PAUSE * 2u32.pow(doublings.min(MERGE_DOUBLINGS_MAX));
+                        let due = now() + pause.as_millis() as u64;
+                        hosted.merge_due.store(due, Ordering::Relaxed);
+                    }
+                    merged
                 })
             {
                 self.advance();
@@ -295,6 +326,10 @@ impl Upkeep {
         }
         match result {
             Ok(done) => done,
+            Err(failure) if hosted.dropped.load(Ordering::SeqCst) => {
+                debug!(%shard, error = %failure, "work on a dropped shard ended");
+                false
+            }
             Err(StoreError::Stopped) => false,
             Err(StoreError::DiskFull(_)) => {
                 *full = true;
