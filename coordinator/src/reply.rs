@@ -2,7 +2,7 @@
 
 use crate::request::{EntityRef, KeyRef, RelationRef};
 use hopbine_proto::FactKey;
-use hopbine_proto::call::{HopCounts, ShardStats, Work};
+use hopbine_proto::call::{HopCounts, Row, ShardStats, Work};
 use hopbine_proto::graph::GraphInfo;
 use hopbine_proto::ids::{Epoch, LogIndex, RelationId, ShardId};
 use hopbine_proto::limits::REPLY_BYTES_MAX;
@@ -39,20 +39,88 @@ pub struct FactOut {
 impl FactOut {
     /// About how many bytes it takes as text.
     pub fn text_bytes(&self) -> usize {
-        let vector = self.embedding.as_ref().map_or(0, |embedding| embedding.len() * 12);
-        96 + vector + self.payload.as_ref().map_or(0, |payload| payload.len())
+        let entity = |entity: &EntityRef| match entity {
+            EntityRef::Name(name) => string_bytes(name),
+            EntityRef::Number(_) => 0,
+        };
+        let relation = match &self.key.relation {
+            RelationRef::Name(name) => string_bytes(name),
+            RelationRef::Number(_) => 0,
+        };
+        let names = entity(&self.key.entity) + relation + entity(&self.key.target);
+        FACT_BYTES + names + parts_bytes(self.embedding.as_deref(), self.payload.as_deref())
     }
 }
 
-/// Refuses a reply of more than [`REPLY_BYTES_MAX`] bytes; `hint` says what to ask for instead.
-pub fn refuse_large(bytes: usize, hint: &str) -> Result<(), Problem> {
-    if bytes <= REPLY_BYTES_MAX {
-        return Ok(());
-    }
-    let detail =
-        format!("the reply would take {bytes} bytes, more than the {REPLY_BYTES_MAX} allowed");
-    Err(Problem::new(Code::PayloadTooLarge, detail).hint(hint))
+/// Bytes of a fact's field names, numbers and punctuation.
+const FACT_BYTES: usize = 96;
+
+/// About how many bytes a row takes as text, but for the name of its relation.
+pub fn row_text_bytes(row: &Row) -> usize {
+    let fact = &row.fact;
+    let names = fact.names.as_ref();
+    let names = names.map_or(0, |names| string_bytes(&names.entity) + string_bytes(&names.target));
+    FACT_BYTES + names + parts_bytes(fact.embedding.as_deref(), fact.payload.as_deref())
 }
+
+fn parts_bytes(embedding: Option<&[f32]>, payload: Option<&str>) -> usize {
+    embedding.map_or(0, |embedding| embedding.len() * 12) + payload.map_or(0, str::len)
+}
+
+/// Bytes of `text` between the quotes of a JSON string.
+fn string_bytes(text: &str) -> usize {
+    let escape = |byte: u8| match byte {
+        b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x08 | 0x0c => 1,
+        byte if byte < b' ' => 5,
+        _ => 0,
+    };
+    text.len() + text.bytes().map(escape).sum::<usize>()
+}
+
+/// Adds up a reply while its parts come in, so that one too large is refused before it is whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplySize {
+    bytes: usize,
+    bytes_max: usize,
+}
+
+impl Default for ReplySize {
+    /// Nothing yet, at most [`REPLY_BYTES_MAX`].
+    fn default() -> Self {
+        Self::up_to(REPLY_BYTES_MAX)
+    }
+}
+
+impl ReplySize {
+    /// Nothing yet, at most `bytes_max`.
+    pub fn up_to(bytes_max: usize) -> Self {
+        Self { bytes: 0, bytes_max }
+    }
+
+    /// Bytes so far.
+    pub fn bytes(self) -> usize {
+        self.bytes
+    }
+
+    /// Adds a part of `bytes`. `payload_too_large` once the sum is above the bound; `hint` says
+    /// what to ask for instead.
+    pub fn add(&mut self, bytes: usize, hint: &str) -> Result<(), Problem> {
+        self.bytes = self.bytes.saturating_add(bytes);
+        if self.bytes <= self.bytes_max {
+            return Ok(());
+        }
+        let most = self.bytes_max;
+        let detail = format!("the reply would take more than the {most} bytes allowed");
+        Err(Problem::new(Code::PayloadTooLarge, detail).hint(hint))
+    }
+}
+
+/// Advice on a retrieval's reply that is too large.
+pub const FEWER_RESULTS: &str = "ask for fewer results, or for fewer parts of each";
+/// Advice on facts by key that are too large together.
+pub const FEWER_KEYS: &str = "ask for fewer keys at once, or for fewer parts of each fact";
+/// Advice on a batch whose replies are too large together.
+pub const FEWER_REQUESTS: &str = "send fewer requests in one batch, or ask for fewer parts";
 
 /// One fact of a result's path.
 #[derive(Clone, Debug, PartialEq)]
@@ -281,4 +349,59 @@ pub struct StatsReply {
     pub total: ShardStats,
     /// Each shard's own, ascending by range.
     pub shards: Vec<(ShardDescriptor, ShardStats)>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hopbine_proto::{Fact, Names};
+
+    #[test]
+    fn a_string_counts_as_json_writes_it() {
+        for text in ["", "Marie Curie", "é\u{7f}", "\"\\/", "\n\r\t\u{8}\u{c}", "\0\u{1f} "] {
+            let json = serde_json::to_string(text).expect("a string");
+            assert_eq!(string_bytes(text) + 2, json.len(), "{json}");
+        }
+    }
+
+    #[test]
+    fn names_payloads_and_vectors_count_in_facts_and_rows_alike() {
+        let (long, payload) = ("\n".repeat(4_000), "\"text\"");
+        let names = Names { entity: long.as_str().into(), target: "ab".into() };
+        let key = FactKey::new(1, 2, 3);
+        let fact = FactOut {
+            id: key,
+            key: KeyRef {
+                entity: EntityRef::Name(names.entity.clone()),
+                relation: RelationRef::Name("by".into()),
+                target: EntityRef::Name(names.target.clone()),
+            },
+            embedding: Some(vec![1.0; 3].into()),
+            payload: Some(payload.into()),
+            version: None,
+        };
+        assert_eq!(fact.text_bytes(), FACT_BYTES + 8_000 + 2 + 2 + 36 + 6);
+        let (embedding, payload) = (fact.embedding.clone(), fact.payload.clone());
+        let fact_in = Fact { key, names: Some(names), embedding, payload };
+        let row = Row { fact: fact_in, version: LogIndex(1), distance: None };
+        assert_eq!(row_text_bytes(&row) + "by".len(), fact.text_bytes());
+        let number = EntityRef::Number(7);
+        let numbers =
+            KeyRef { entity: number.clone(), relation: RelationRef::Number(1), target: number };
+        let bare = FactOut { key: numbers, embedding: None, payload: None, ..fact };
+        assert_eq!(bare.text_bytes(), FACT_BYTES);
+    }
+
+    #[test]
+    fn a_reply_is_refused_at_the_part_that_makes_it_too_large() {
+        let mut size = ReplySize::up_to(10);
+        assert_eq!(size.add(6, FEWER_KEYS), Ok(()));
+        assert_eq!(size.add(4, FEWER_KEYS), Ok(()));
+        assert_eq!(size.bytes(), 10);
+        let problem = size.add(1, FEWER_KEYS).expect_err("one too many");
+        assert_eq!(problem.code, Code::PayloadTooLarge);
+        assert_eq!(problem.hint.as_deref(), Some(FEWER_KEYS));
+        assert!(ReplySize::default().add(REPLY_BYTES_MAX, FEWER_KEYS).is_ok());
+        assert!(ReplySize::default().add(usize::MAX, FEWER_KEYS).is_err());
+    }
 }

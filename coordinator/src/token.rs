@@ -16,7 +16,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hopbine_proto::graph::GraphInfo;
 use hopbine_proto::limits;
-use hopbine_proto::status::Problem;
+use hopbine_proto::status::{Code, Problem};
 use hopbine_proto::{FactKey, LogIndex, ShardId};
 use std::collections::BTreeMap;
 use xxhash_rust::xxh3::xxh3_64;
@@ -128,7 +128,12 @@ fn open(
         return Err(invalid(place, "the token comes from another cluster"));
     }
     if bytes[9..HEAD] != wanted[9..] {
-        return Err(invalid(place, "the token belongs to another graph or to a dropped one"));
+        let detail = "the token belongs to another graph or to a dropped one";
+        let problem = invalid(place, detail);
+        return Err(match kind {
+            PAGE => Problem { code: Code::PageTokenExpired, ..problem },
+            _ => problem,
+        });
     }
     bytes.truncate(whole);
     bytes.drain(..HEAD);

@@ -560,6 +560,57 @@ async fn a_batch_answers_each_request_in_its_place() {
     assert_eq!(good, [true, false, true]);
 }
 
+/// A `u64` graph of four shards with a fact of 15 MiB in each.
+async fn heavy() -> (Arc<World>, Engine) {
+    let world = World::new();
+    let engine = world.engine();
+    let mut config = GraphConfig::new(2, IdKind::U64);
+    config.shards.boundaries = vec![100, 200, 300];
+    config.payload_bytes_max = 16 << 20;
+    engine.create_graph("g", config).await.expect("created");
+    let payload = json!("x".repeat(15 << 20));
+    for entity in [1, 100, 200, 300] {
+        let facts = vec![fact(key(entity, 1, 1), Some(&[1.0, 0.0]), payload.clone())];
+        engine.upsert("g", facts, &WriteOptions::default()).await.expect("written");
+    }
+    (world, engine)
+}
+
+#[tokio::test]
+async fn a_batch_whose_answers_are_too_large_together_is_given_up() {
+    let (world, engine) = heavy().await;
+    let request = GraphRagRequest { query: Query::vector([1.0, 0.0]), ..Default::default() };
+    let options = CallOptions { timeout: Duration::from_secs(60), ..CallOptions::default() };
+    let alone = engine.graph_rag("g", &request, &options).await.expect("one answer fits");
+    assert_eq!(alone.results.len(), 4);
+    let before = world.calls().len();
+    let requests = vec![request; 60];
+    let refused = engine.graph_rag_batch("g", &requests, &options).await.expect_err("too large");
+    assert_eq!(refused.code, Code::PayloadTooLarge);
+    // Seeds and rows of four shards each.
+    let calls = world.calls().len() - before;
+    assert!(calls < 30 * 8, "{calls} calls for sixty requests");
+    assert_eq!(world.unreleased(), 0);
+}
+
+#[tokio::test]
+async fn a_page_asks_no_further_shard_once_it_has_its_bytes() {
+    let (world, engine) = heavy().await;
+    let options = CallOptions { timeout: Duration::from_secs(60), ..CallOptions::default() };
+    let mut request = ScanRequest::default();
+    let before = world.calls().len();
+    let first = engine.scan("g", &request, &options).await.expect("read");
+    let entities = |facts: &[hopbine_coordinator::reply::FactOut]| -> Vec<u64> {
+        facts.iter().map(|fact| fact.id.entity.0).collect()
+    };
+    assert_eq!(entities(&first.facts), [1, 100, 200]);
+    assert_eq!(world.calls()[before..], ["scan 1", "scan 2", "scan 3"]);
+    request.page_token = first.next_page_token;
+    assert!(request.page_token.is_some());
+    let second = engine.scan("g", &request, &options).await.expect("read");
+    assert_eq!((entities(&second.facts), second.next_page_token), (vec![300], None));
+}
+
 #[tokio::test]
 async fn graphs_are_made_found_and_dropped() {
     let world = World::new();

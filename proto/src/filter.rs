@@ -2,7 +2,8 @@
 //!
 //! A key is a path into the payload (`a.b`). A key that is not there matches nothing. A condition
 //! on an array holds when it holds for any element. Values compare by type: a number never equals
-//! a string. Integers compare exactly, an integer and a float as f64.
+//! a string. Integers compare exactly, an integer and a float as f64. A list of accepted values is
+//! compared one after another; the door bounds it by `FILTER_VALUES_MAX`.
 
 use crate::ids::RelationId;
 use serde::{Deserialize, Serialize};

@@ -18,7 +18,8 @@ pub const QUERY_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Bytes of payloads, vectors and names in one reply, as text. Larger answers are refused, as a few
 /// bytes of request could ask for gigabytes.
 pub const REPLY_BYTES_MAX: usize = 128 * 1024 * 1024;
-/// Bytes after which a page of a scan ends before it has its number of facts.
+/// Bytes after which a page of a scan ends before it has its number of facts: a shard sends no more
+/// rows, and no further shard is asked.
 pub const PAGE_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// `top_k` and `ann_k`: above it a reply is an export, and `scan` is the call for that.
 pub const TOP_K_MAX: u32 = 10_000;
@@ -48,6 +49,9 @@ pub const BATCH_REQUESTS_MAX: usize = 256;
 pub const KEYS_MAX: usize = 100_000;
 /// Conditions in one filter, nested ones included: evaluated for every row read.
 pub const FILTER_CONDITIONS_MAX: usize = 256;
+/// Values that the `match` lists and the ranges of one filter name together: each row read is
+/// compared with them one after another, some ten microseconds at this bound.
+pub const FILTER_VALUES_MAX: usize = 10_000;
 /// Depth of nested filters.
 pub const FILTER_DEPTH_MAX: usize = 8;
 /// Shards of one graph in one process.

@@ -1,12 +1,13 @@
 //! The JSON form of a filter: `{"must": [C...], "should": [C...], "must_not": [C...]}`.
 //!
-//! Whatever cannot be understood is `bad_filter` with the place of the fault; nothing is guessed.
+//! Whatever cannot be understood is `bad_filter` with the place of the fault; nothing is guessed. A
+//! filter that names more values than are allowed is `invalid_request`.
 
-use crate::names::{self, problem_at};
+use crate::names::{self, invalid, problem_at};
 use crate::request::RelationRef;
 use hopbine_proto::filter::{Bounds, Condition, Filter, Scalar};
 use hopbine_proto::graph::GraphInfo;
-use hopbine_proto::limits::{FILTER_CONDITIONS_MAX, FILTER_DEPTH_MAX};
+use hopbine_proto::limits::{FILTER_CONDITIONS_MAX, FILTER_DEPTH_MAX, FILTER_VALUES_MAX};
 use hopbine_proto::status::{Code, Problem};
 use serde_json::{Map, Value};
 use std::sync::Arc;
@@ -18,7 +19,7 @@ pub fn filter(
     value: &Value,
     pointer: &str,
 ) -> Result<Option<Arc<Filter>>, Problem> {
-    let mut parser = Parser { graph, conditions: 0 };
+    let mut parser = Parser { graph, conditions: 0, values: 0 };
     let filter = parser.filter(value, pointer, 1)?;
     Ok((parser.conditions > 0).then(|| Arc::new(filter)))
 }
@@ -26,6 +27,7 @@ pub fn filter(
 struct Parser<'a> {
     graph: &'a GraphInfo,
     conditions: usize,
+    values: usize,
 }
 
 fn bad(pointer: impl Into<String>, detail: impl Into<String>) -> Problem {
@@ -58,6 +60,9 @@ impl Parser<'_> {
                     return Err(bad(place, detail));
                 }
             };
+            if list.is_null() {
+                continue;
+            }
             let list = list.as_array().ok_or_else(|| bad(&place, "must be a list"))?;
             for (i, condition) in list.iter().enumerate() {
                 into.push(self.condition(condition, &format!("{place}/{i}"), depth)?);
@@ -90,7 +95,54 @@ impl Parser<'_> {
             return Err(bad(pointer, detail));
         };
         let path = path(key, &format!("{pointer}/key"))?;
-        field_condition(path, fields, pointer)
+        self.field_condition(path, fields, pointer)
+    }
+
+    fn field_condition(
+        &mut self,
+        path: Vec<String>,
+        fields: &Map<String, Value>,
+        pointer: &str,
+    ) -> Result<Condition, Problem> {
+        let tests: Vec<(&String, &Value)> =
+            fields.iter().filter(|(name, test)| *name != "key" && !test.is_null()).collect();
+        let [(name, value)] = tests[..] else {
+            return Err(bad(pointer, "a key needs exactly one of match, range and exists"));
+        };
+        let place = format!("{pointer}/{}", escaped(name));
+        match name.as_str() {
+            "match" => Ok(Condition::Match { path, any_of: self.any_of(value, &place)? }),
+            "range" => {
+                let bounds = bounds(value, &place)?;
+                self.count_values(value.as_object().map_or(0, Map::len), &place)?;
+                Ok(Condition::Range { path, bounds })
+            }
+            "exists" => match value.as_bool() {
+                Some(exists) => Ok(Condition::Exists { path, exists }),
+                None => Err(bad(place, "must be true or false")),
+            },
+            _ => Err(bad(place, "a key is tested by match, range or exists")),
+        }
+    }
+
+    fn any_of(&mut self, value: &Value, pointer: &str) -> Result<Vec<Scalar>, Problem> {
+        let Value::Array(list) = value else {
+            self.count_values(1, pointer)?;
+            return Ok(vec![scalar(value, pointer)?]);
+        };
+        self.count_values(list.len(), pointer)?;
+        let values = list.iter().enumerate();
+        values.map(|(i, value)| scalar(value, &format!("{pointer}/{i}"))).collect()
+    }
+
+    /// Refuses the condition whose values are too many together with those before it.
+    fn count_values(&mut self, more: usize, pointer: &str) -> Result<(), Problem> {
+        self.values += more;
+        if self.values > FILTER_VALUES_MAX {
+            let detail = format!("a filter names at most {FILTER_VALUES_MAX} values in all");
+            return Err(invalid(pointer, detail));
+        }
+        Ok(())
     }
 
     fn relation(&self, value: &Value, pointer: &str) -> Result<Condition, Problem> {
@@ -138,48 +190,20 @@ fn path(key: &Value, pointer: &str) -> Result<Vec<String>, Problem> {
     Ok(path)
 }
 
-fn field_condition(
-    path: Vec<String>,
-    fields: &Map<String, Value>,
-    pointer: &str,
-) -> Result<Condition, Problem> {
-    let tests: Vec<(&String, &Value)> = fields.iter().filter(|(name, _)| *name != "key").collect();
-    let [(name, value)] = tests[..] else {
-        return Err(bad(pointer, "a key needs exactly one of match, range and exists"));
-    };
-    let place = format!("{pointer}/{}", escaped(name));
-    match name.as_str() {
-        "match" => {
-            let any_of = match value {
-                Value::Array(list) => list
-                    .iter()
-                    .enumerate()
-                    .map(|(i, value)| scalar(value, &format!("{place}/{i}")))
-                    .collect::<Result<_, _>>()?,
-                one => vec![scalar(one, &place)?],
-            };
-            Ok(Condition::Match { path, any_of })
-        }
-        "range" => Ok(Condition::Range { path, bounds: bounds(value, &place)? }),
-        "exists" => match value.as_bool() {
-            Some(exists) => Ok(Condition::Exists { path, exists }),
-            None => Err(bad(place, "must be true or false")),
-        },
-        _ => Err(bad(place, "a key is tested by match, range or exists")),
-    }
-}
-
 fn scalar(value: &Value, pointer: &str) -> Result<Scalar, Problem> {
     Scalar::from_json(value).ok_or_else(|| bad(pointer, "must be a string, a number or a boolean"))
 }
 
 fn bounds(value: &Value, pointer: &str) -> Result<Bounds, Problem> {
     let fields = object(value, pointer)?;
-    if fields.is_empty() {
+    if fields.values().all(Value::is_null) {
         return Err(bad(pointer, "a range needs one of gt, gte, lt and lte"));
     }
     let mut bounds = Bounds::default();
     for (name, value) in fields {
+        if value.is_null() {
+            continue;
+        }
         let place = format!("{pointer}/{}", escaped(name));
         let into = match name.as_str() {
             "gt" => &mut bounds.gt,
@@ -265,6 +289,29 @@ mod tests {
             // A condition without any field is refused before its depth is.
             assert!(pointer.starts_with(place), "{value}: {problem}");
             assert_eq!(problem.code, Code::BadFilter, "{value}");
+        }
+    }
+
+    #[test]
+    fn the_values_of_a_whole_filter_are_bounded() {
+        let half = vec![json!(1); FILTER_VALUES_MAX / 2];
+        let range = |bounds: Value| json!({"key": "n", "range": bounds});
+        let full = vec![
+            json!({"key": "a", "match": half}),
+            json!({"key": "b", "match": &half[1..]}),
+            json!({"must": [range(json!({"gt": 1}))]}),
+        ];
+        assert!(parse(json!({"must": full})).is_ok());
+        for (more, pointer) in [
+            (json!({"key": "c", "match": 1}), "/filter/must/3/match"),
+            (json!({"key": "c", "match": ["x"]}), "/filter/must/3/match"),
+            (range(json!({"lt": 1})), "/filter/must/3/range"),
+        ] {
+            let mut over = full.clone();
+            over.push(more);
+            let problem = parse(json!({"must": over})).expect_err(pointer);
+            assert_eq!(problem.code, Code::InvalidRequest);
+            assert_eq!(problem.errors[0].pointer, pointer);
         }
     }
 

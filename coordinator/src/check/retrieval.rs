@@ -192,6 +192,9 @@ fn question(
         };
         return Err(invalid("/query/text", detail));
     };
+    if !text.contains(char::is_alphanumeric) {
+        return Err(invalid("/query/text", "the text has no word"));
+    }
     let made = embed(graph, tokenizer, text);
     if made.iter().all(|x| *x == 0.0) {
         let detail = "the text embeds to the zero vector: it has only stop words";
@@ -300,10 +303,8 @@ fn limit_per_entity(value: u64) -> Result<u32, Problem> {
 
 /// Refuses a plan whose kept ways could outgrow their bound.
 fn bounded(plan: Plan) -> Result<Plan, Problem> {
-    let middle_hops = 0..plan.hops.len().saturating_sub(1);
-    let starts: u64 = middle_hops.map(|hop| u64::from(plan.starts_kept(hop))).sum();
-    if starts * u64::from(plan.beam) > WAYS_MAX {
-        let most = WAYS_MAX / starts.max(1);
+    if plan.ways() > WAYS_MAX {
+        let most = WAYS_MAX / (plan.ways() / u64::from(plan.beam));
         let detail = format!("at most {most} with {} hops", plan.hops.len());
         return Err(invalid("/beam", detail));
     }

@@ -5,7 +5,9 @@ use crate::check::{self, facts::Places};
 use crate::client::{Catalogue, Shards};
 use crate::config::CoordinatorConfig;
 use crate::embed::{Lexical, Tokenizer};
-use crate::reply::{KeysReply, RetrievalReply, Timings, WriteReply, refuse_large};
+use crate::reply::{
+    FEWER_REQUESTS, FEWER_RESULTS, KeysReply, ReplySize, RetrievalReply, Timings, WriteReply,
+};
 use crate::request::{
     CallOptions, DeleteRequest, ExpandRequest, FactInput, GraphRagRequest, SearchRequest,
     WithParts, WriteOptions, WriteRequest,
@@ -15,16 +17,24 @@ use crate::{ingest, names, token};
 use futures::StreamExt;
 use hopbine_proto::call::WriteOp;
 use hopbine_proto::graph::GraphInfo;
-use hopbine_proto::status::Problem;
+use hopbine_proto::status::{Code, Problem};
 use hopbine_proto::{Clock, RequestId, limits};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Requests of one batch that are under way at once.
 const BATCH_AT_ONCE: usize = 16;
+/// Ways that all retrievals under way may keep together, counted in pieces of `WAYS_PIECE`: some
+/// 1.3 GB. A retrieval of two hops with the default beam takes eight pieces.
+const WAY_PIECES: usize = 16 * 1024;
+const WAYS_PIECE: u64 = 1024;
+/// When a retrieval that found no room should come back.
+const WAYS_RETRY_MS: u64 = 200;
 /// Embedders kept, one per tokeniser and dimension in use.
 const EMBEDDERS_MAX: usize = 64;
 
@@ -43,6 +53,7 @@ pub(crate) struct Parts {
     /// Tells this engine's requests from those of every other.
     instance: u64,
     requests: AtomicU64,
+    ways: Semaphore,
     embedders: Mutex<HashMap<(Tokenizer, u32), Arc<Lexical>>>,
 }
 
@@ -61,6 +72,7 @@ impl Engine {
             config,
             instance: RandomState::new().hash_one(0),
             requests: AtomicU64::new(0),
+            ways: Semaphore::new(WAY_PIECES),
             embedders: Mutex::new(HashMap::new()),
         };
         Self { parts: Arc::new(parts) }
@@ -84,7 +96,8 @@ impl Engine {
         self.reply(found, None)
     }
 
-    /// One answer or problem per request, in order; each has the whole timeout.
+    /// One answer or problem per request, in order; each has the whole timeout. Once the answers
+    /// are too large together, the rest is given up and the batch is `payload_too_large`.
     pub async fn graph_rag_batch(
         &self,
         graph: &str,
@@ -99,7 +112,13 @@ impl Engine {
         }
         let calls: Vec<_> =
             requests.iter().map(|request| self.graph_rag(graph, request, options)).collect();
-        Ok(futures::stream::iter(calls).buffered(BATCH_AT_ONCE).collect().await)
+        let mut answers = pin!(futures::stream::iter(calls).buffered(BATCH_AT_ONCE));
+        let (mut replies, mut size) = (Vec::with_capacity(requests.len()), ReplySize::default());
+        while let Some(reply) = answers.next().await {
+            size.add(reply.as_ref().map_or(0, RetrievalReply::text_bytes), FEWER_REQUESTS)?;
+            replies.push(reply);
+        }
+        Ok(replies)
     }
 
     /// The facts nearest to a question.
@@ -245,6 +264,7 @@ impl Engine {
         loop {
             let mut call = self.begin(graph, options, started)?;
             let plan = plan(&call)?;
+            let _room = self.room_for(&plan)?;
             let planned = self.now();
             match retrieval::run(self, &mut call, plan, planned).await {
                 Err(Failure::Moved) => continue,
@@ -260,6 +280,17 @@ impl Engine {
                 }
             }
         }
+    }
+
+    /// Holds the memory that the hops of `plan` may take, or says that others have it.
+    fn room_for(&self, plan: &Plan) -> Result<SemaphorePermit<'_>, Problem> {
+        let pieces = u32::try_from(plan.ways().div_ceil(WAYS_PIECE)).unwrap_or(u32::MAX);
+        self.parts.ways.try_acquire_many(pieces).map_err(|_| {
+            let detail = "the retrievals under way keep as many ways as memory may hold";
+            Problem::new(Code::MemoryLimit, detail)
+                .retry_after_ms(WAYS_RETRY_MS)
+                .hint("come back a little later, or ask with a smaller beam or fewer hops")
+        })
     }
 
     fn reply(
@@ -278,7 +309,7 @@ impl Engine {
             timings,
             work: answer.work,
         };
-        refuse_large(reply.text_bytes(), "ask for fewer results, or for fewer parts of each")?;
+        ReplySize::default().add(reply.text_bytes(), FEWER_RESULTS)?;
         Ok(reply)
     }
 

@@ -5,8 +5,8 @@ use super::call::{Call, Failure, Seen};
 use crate::check::{self, filter, retrieval::vector_question};
 use crate::names::{self, invalid, problem_at};
 use crate::reply::{
-    CountReply, EntityReply, FactOut, GetReply, RelationOut, RerankReply, RerankResult, ScanReply,
-    StatsReply, refuse_large,
+    CountReply, EntityReply, FEWER_KEYS, FactOut, GetReply, RelationOut, ReplySize, RerankReply,
+    RerankResult, ScanReply, StatsReply, row_text_bytes,
 };
 use crate::request::{
     CallOptions, CountRequest, EntityRef, GetRequest, KeyRef, PrefixRef, RerankRequest,
@@ -14,7 +14,9 @@ use crate::request::{
 };
 use crate::retrieval::answer::Namer;
 use crate::token;
+use futures::StreamExt;
 use futures::future::try_join_all;
+use futures::stream::FuturesUnordered;
 use hopbine_proto::call::{FetchRequest, Row, ShardStats, With};
 use hopbine_proto::graph::GraphInfo;
 use hopbine_proto::score::ScoreMode;
@@ -139,11 +141,12 @@ impl Engine {
             }
         }
         let bytes = facts.iter().map(FactOut::text_bytes).sum();
-        refuse_large(bytes, "ask for fewer keys at once, or for fewer parts of each fact")?;
+        ReplySize::default().add(bytes, FEWER_KEYS)?;
         Ok(GetReply { facts, not_found, consistency_token: self.token(call, seen) })
     }
 
-    /// Rows by key from the owners, side by side; keys without a live fact are left out.
+    /// Rows by key from the owners, side by side; keys without a live fact are left out. Once the
+    /// rows are more than a reply may hold, the owners that have not answered are given up.
     async fn fetch(
         &self,
         call: &Call,
@@ -170,11 +173,16 @@ impl Engine {
                 Ok::<_, Failure>((shard, keys, reply))
             }
         });
-        let (mut rows, mut seen) = (HashMap::new(), Vec::new());
-        for (shard, keys, reply) in try_join_all(asks).await? {
+        let mut replies: FuturesUnordered<_> = asks.collect();
+        let (mut rows, mut seen, mut size) = (HashMap::new(), Vec::new(), ReplySize::default());
+        while let Some(reply) = replies.next().await {
+            let (shard, keys, reply) = reply?;
             seen.push((shard, reply.index));
-            let found = keys.into_iter().zip(reply.rows);
-            rows.extend(found.filter_map(|(key, row)| Some((key, row?))));
+            for (key, row) in keys.into_iter().zip(reply.rows) {
+                let Some(row) = row else { continue };
+                size.add(row_text_bytes(&row), FEWER_KEYS)?;
+                rows.insert(key, row);
+            }
         }
         Ok((rows, seen))
     }
@@ -194,11 +202,16 @@ impl Engine {
             }
         };
         let with = With { payload: request.with.payload, vector: request.with.vector };
-        let (mut rows, mut seen, mut cut) = (Vec::new(), Vec::new(), false);
+        let (mut rows, mut seen, mut bytes, mut cut) = (Vec::new(), Vec::new(), 0, false);
         for shard in range.iter().flat_map(|range| shards_of(&call.graph, range)) {
             // One more than shown tells whether another page follows.
             let limit = page + 1 - rows.len() as u32;
             if limit == 0 {
+                break;
+            }
+            // What the shards before sent is a page already; whether more follows is not known.
+            cut = bytes > limits::PAGE_BYTES_MAX;
+            if cut {
                 break;
             }
             let ask = |at| {
@@ -209,6 +222,7 @@ impl Engine {
             };
             let reply = self.read(call, shard.id, ask).await?;
             seen.push((shard.id, reply.index));
+            bytes += reply.rows.iter().map(row_text_bytes).sum::<usize>();
             rows.extend(reply.rows);
             // The shard ended the page by its bytes.
             cut = reply.more && rows.len() <= page as usize;

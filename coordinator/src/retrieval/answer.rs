@@ -1,7 +1,9 @@
 //! From keys and paths to what the user sees: which parts must be fetched, and their assembly.
 
 use super::machine::Task;
-use crate::reply::{FactOut, FactVersion, PathStep, ResultOut};
+use crate::reply::{
+    FEWER_RESULTS, FactOut, FactVersion, PathStep, ReplySize, ResultOut, row_text_bytes,
+};
 use crate::request::{EntityRef, KeyRef, RelationRef, WithParts};
 use hopbine_proto::call::{FetchRequest, Row, Seed, Step, With};
 use hopbine_proto::graph::{GraphInfo, IdKind};
@@ -34,6 +36,8 @@ impl Hit {
 pub struct Shown {
     wanted: BTreeMap<(ShardId, Task), Vec<FactKey>>,
     rows: HashMap<FactKey, Row>,
+    /// Of the rows that have come: each is shown at least once.
+    size: ReplySize,
 }
 
 impl Shown {
@@ -55,7 +59,7 @@ impl Shown {
             let shard = graph.shards[owner(&graph.shards, key.entity)].id;
             wanted.entry((shard, task)).or_default().push(key);
         }
-        Self { wanted, rows: HashMap::new() }
+        Self { wanted, ..Self::default() }
     }
 
     /// Who must be asked for what.
@@ -78,6 +82,7 @@ impl Shown {
     }
 
     /// Takes the rows of one task. All must be there: they were read from the same view before.
+    /// `payload_too_large` once the rows of all tasks are more than a reply may hold.
     pub fn take(
         &mut self,
         shard: ShardId,
@@ -93,7 +98,9 @@ impl Shown {
             return Err(gone());
         }
         for (key, row) in keys.iter().zip(rows) {
-            self.rows.insert(*key, row.ok_or_else(gone)?);
+            let row = row.ok_or_else(gone)?;
+            self.size.add(row_text_bytes(&row), FEWER_RESULTS)?;
+            self.rows.insert(*key, row);
         }
         Ok(())
     }
@@ -225,6 +232,24 @@ impl<'a> Writer<'a> {
 mod tests {
     use super::*;
     use hopbine_proto::{Fact, LogIndex};
+
+    #[test]
+    fn rows_of_several_shards_are_refused_as_soon_as_they_are_too_large_together() {
+        let shards = [ShardId(1), ShardId(2)];
+        let keys = [FactKey::new(1, 1, 2), FactKey::new(9, 1, 3)];
+        let wanted = shards.iter().zip(keys).map(|(id, key)| ((*id, Task::Results), vec![key]));
+        let mut shown =
+            Shown { wanted: wanted.collect(), size: ReplySize::up_to(1_000), ..Shown::default() };
+        let rows = |key| {
+            let (_, mut row) = row(key, "a", "b");
+            row.fact.payload = Some("7".repeat(600).as_str().into());
+            vec![Some(row)]
+        };
+        assert_eq!(shown.take(shards[0], Task::Results, rows(keys[0])), Ok(()));
+        let refused = shown.take(shards[1], Task::Results, rows(keys[1])).expect_err("too large");
+        assert_eq!(refused.code, Code::PayloadTooLarge);
+        assert_eq!(shown.rows.len(), 1);
+    }
 
     fn row(key: FactKey, entity: &str, target: &str) -> (FactKey, Row) {
         let names = Some(Names { entity: entity.into(), target: target.into() });

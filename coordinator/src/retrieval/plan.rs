@@ -86,6 +86,13 @@ pub enum Output {
 }
 
 impl Plan {
+    /// Most ways that the hops before the last one can keep, all together.
+    pub fn ways(&self) -> u64 {
+        let middle_hops = 0..self.hops.len().saturating_sub(1);
+        let starts: u64 = middle_hops.map(|hop| u64::from(self.starts_kept(hop))).sum();
+        starts * u64::from(self.beam)
+    }
+
     /// Arrivals from distinct starts that a target of hop `hop` (from 0) must keep so that every
     /// later fact still finds its best admissible path: each hop left can rule out one start.
     pub fn starts_kept(&self, hop: usize) -> u32 {

@@ -110,7 +110,9 @@ pub async fn collect(
             continue;
         }
         if rest.is_empty() {
-            rest = BytesMut::with_capacity(announced.unwrap_or(2 * first.len() + data.len()));
+            // What is announced may never come: memory follows what is here.
+            let room = 2 * (first.len() + data.len());
+            rest = BytesMut::with_capacity(announced.map_or(room, |bytes| bytes.min(room)));
             rest.extend_from_slice(&first);
             first = Bytes::new();
         }

@@ -1,6 +1,7 @@
 //! Connections: HTTP/1.1 and HTTP/2 with prior knowledge on one port, bounded in number and in the
-//! time that a silent client may take; and the orderly end of them all.
+//! time that a silent client may take, to send or to read; and the orderly end of them all.
 
+use super::bounded_writes::BoundedWrites;
 use super::http::{Surface, router};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
@@ -37,13 +38,15 @@ pub async fn serve(
     let slots = Arc::new(Semaphore::new(surface.config.connections_max));
     let graceful = GracefulShutdown::new();
     let builder = builder(surface.config.head_timeout);
+    let patience = surface.config.write_timeout;
     let start = |stream: TcpStream, slot| {
         let service = TowerToHyperService::new(router.clone());
-        let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
+        let stream = TokioIo::new(BoundedWrites::new(stream, patience));
+        let connection = builder.serve_connection(stream, service).into_owned();
         let connection = graceful.watch(connection);
         tokio::spawn(async move {
             if let Err(error) = connection.await {
-                debug!(%error, "a connection broke off");
+                debug!(?error, "a connection broke off");
             }
             drop(slot);
         });

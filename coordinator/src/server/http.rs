@@ -11,9 +11,8 @@ use super::metrics::Metrics;
 use super::openapi;
 use super::problem::{self, Refused};
 use super::routes::{Endpoint, Route, allow, of_path, paths};
+use super::sizes::Sizes;
 use crate::driver::Engine;
-use crate::reply::StatsReply;
-use crate::request::CallOptions;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{FromRequestParts, Query, RawPathParams, Request};
@@ -22,7 +21,6 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCod
 use axum::routing::any;
 use bytes::Bytes;
 use futures::FutureExt;
-use hopbine_proto::call::Freshness;
 use hopbine_proto::limits;
 use hopbine_proto::status::{Code, Problem};
 use std::fmt::Write;
@@ -34,8 +32,6 @@ use tracing::{debug, error};
 
 /// Longest `X-Request-Id` that is taken over.
 const REQUEST_ID_BYTES_MAX: usize = 128;
-/// How long `/metrics` waits for the sizes of one graph.
-const STATS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Bounds of the server: plain values with their units.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,12 +40,15 @@ pub struct HttpConfig {
     pub requests_max: usize,
     /// Bytes of request bodies held at once; beyond it `overloaded`.
     pub body_bytes_max: usize,
-    /// Open connections; further ones wait in the listener's queue.
+    /// Open connections; further ones wait in the listener's queue. Also the requests whose bodies
+    /// are on their way at once; beyond it `overloaded`.
     pub connections_max: usize,
     /// Time for a request's head, and how long a connection may be idle.
     pub head_timeout: Duration,
     /// Time for a request's body.
     pub body_timeout: Duration,
+    /// How long a client may read nothing while a reply waits for it; then its connection ends.
+    pub write_timeout: Duration,
     /// How long the server keeps refusing with `shutting_down` before it stops to listen.
     pub unready_for: Duration,
     /// How long requests that were under way at the shutdown may take.
@@ -62,8 +61,9 @@ impl Default for HttpConfig {
             requests_max: 256,
             body_bytes_max: 1 << 30,
             connections_max: 4_096,
-            head_timeout: Duration::from_secs(60),
+            head_timeout: Duration::from_secs(20),
             body_timeout: Duration::from_secs(60),
+            write_timeout: Duration::from_secs(30),
             unready_for: Duration::ZERO,
             drain_timeout: Duration::from_secs(30),
         }
@@ -77,6 +77,7 @@ pub struct Surface {
     pub(super) config: HttpConfig,
     pub(super) gate: Arc<Gate>,
     metrics: Metrics,
+    sizes: Sizes,
     request_seed: u64,
     requests: AtomicU64,
 }
@@ -89,9 +90,10 @@ impl Surface {
         Arc::new(Self {
             engine,
             health,
-            gate: Gate::new(config.requests_max, config.body_bytes_max),
+            gate: Gate::new(config.requests_max, config.connections_max, config.body_bytes_max),
             config,
             metrics: Metrics::default(),
+            sizes: Sizes::default(),
             request_seed: now.as_nanos() as u64 ^ process,
             requests: AtomicU64::new(0),
         })
@@ -212,10 +214,11 @@ async fn dispatch(
     if !route.endpoint.is_api() {
         return operations(surface, route, parts).await;
     }
-    let mut pass = surface.gate.enter()?;
+    let mut pass = surface.gate.arrive()?;
     let (graph, id) = parameters(parts).await?;
     let query = query(parts)?;
     let body = receive(surface, route, parts, body, &mut pass).await?;
+    pass.enter()?;
     let headers = &parts.headers;
     let call = Call { route, engine: &surface.engine, graph, id, query, headers, body };
     call.check_query()?;
@@ -367,7 +370,7 @@ async fn operations(
             text(status, plain, lines)
         }
         Endpoint::Metrics => {
-            let graphs = sizes(surface).await;
+            let graphs = surface.sizes.of(&surface.engine).await;
             let (requests, bytes) = (surface.gate.requests(), surface.gate.body_bytes());
             let kind = "text/plain; version=0.0.4; charset=utf-8";
             text(StatusCode::OK, kind, surface.metrics.text(requests, bytes, &graphs))
@@ -375,19 +378,4 @@ async fn operations(
         Endpoint::OpenApi => text(StatusCode::OK, "application/json", openapi::document()),
         _ => text(StatusCode::OK, plain, "ok\n"),
     })
-}
-
-/// Sizes of the graphs whose shards answer in time.
-async fn sizes(surface: &Surface) -> Vec<StatsReply> {
-    let options = CallOptions {
-        consistency: Freshness::Eventual,
-        timeout: STATS_TIMEOUT,
-        allow_partial: true,
-        ..CallOptions::default()
-    };
-    let mut sizes = Vec::new();
-    for graph in surface.engine.graphs() {
-        sizes.extend(surface.engine.stats(&graph.name, &options).await.ok());
-    }
-    sizes
 }

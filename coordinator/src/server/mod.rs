@@ -1,11 +1,12 @@
 //! The outside surface: translation only, no decision about an answer is made here.
 //!
-//! `connections.rs` sockets and shutdown → `http.rs` dispatch → `routes.rs` the endpoints →
-//! `gate.rs` admission → `body.rs` the body → `decode/` over `json/` into a request → `calls/` the
-//! engine → `encode/` the reply, or `problem.rs` the error. Beside them `health.rs`, `metrics.rs`
-//! and `openapi.rs`, the published description.
+//! `connections.rs` sockets and shutdown, over `bounded_writes.rs` → `http.rs` dispatch →
+//! `routes.rs` the endpoints → `gate.rs` admission → `body.rs` the body → `decode/` over `json/`
+//! into a request → `calls/` the engine → `encode/` the reply, or `problem.rs` the error. Beside
+//! them `health.rs`, `metrics.rs` with `sizes.rs`, and `openapi.rs`, the published description.
 
 pub mod body;
+pub mod bounded_writes;
 pub mod calls;
 pub mod connections;
 pub mod decode;
@@ -18,6 +19,7 @@ pub mod metrics;
 pub mod openapi;
 pub mod problem;
 pub mod routes;
+pub mod sizes;
 
 pub use connections::serve;
 pub use health::{AlwaysReady, Check, Health};

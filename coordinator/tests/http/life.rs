@@ -112,6 +112,44 @@ async fn a_slow_client_is_cut_off() {
 }
 
 #[tokio::test]
+async fn a_body_on_its_way_takes_nobodys_place() {
+    let server = server(HttpConfig { requests_max: 1, ..HttpConfig::default() }).await;
+    let mut slow = server.connect().await;
+    let text = format!("{COUNT} HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{{");
+    slow.write_all(text.as_bytes()).await.expect("sent");
+    // The server has begun to read the body before the next request comes.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let mut quick = server.connect().await;
+    send(&mut quick, "PUT /v1/graphs/g", GRAPH).await;
+    let (head, body) = receive(&mut quick).await;
+    assert!(head.starts_with("HTTP/1.1 201"), "{head} {body}");
+    slow.write_all(b"}").await.expect("sent");
+    assert_eq!(receive(&mut slow).await.1, r#"{"count":0}"#);
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_its_reply_is_cut_off() {
+    let write_timeout = Duration::from_millis(200);
+    let server = server(HttpConfig { write_timeout, ..HttpConfig::default() }).await;
+    let mut stream = server.connect().await;
+    let graph = r#"{"vector": {"dim": 2}, "ids": "u64", "payload_bytes_max": 16777216}"#;
+    send(&mut stream, "PUT /v1/graphs/g", graph).await;
+    receive(&mut stream).await;
+    // Far more than the sockets between server and client take up.
+    let (key, payload) = (r#""entity": 1, "relation": 1, "target": 1"#, "x".repeat(15 << 20));
+    let facts = format!(r#"{{"facts": [{{{key}, "payload": "{payload}"}}]}}"#);
+    send(&mut stream, "PUT /v1/graphs/g/facts", &facts).await;
+    let (head, body) = receive(&mut stream).await;
+    assert!(head.starts_with("HTTP/1.1 200"), "{head} {body}");
+    let get = format!(r#"{{"keys": [{{{key}}}]}}"#);
+    send(&mut stream, "POST /v1/graphs/g/facts/get", &get).await;
+    tokio::time::sleep(write_timeout * 10).await;
+    let mut rest = Vec::new();
+    stream.read_to_end(&mut rest).await.ok();
+    assert!(rest.starts_with(b"HTTP/1.1 200") && rest.len() < payload.len(), "{}", rest.len());
+}
+
+#[tokio::test]
 async fn a_connection_that_never_asks_does_not_hold_a_shutdown_up() {
     let mut server = server(HttpConfig::default()).await;
     let mut silent = server.connect().await;

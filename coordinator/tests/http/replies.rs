@@ -183,6 +183,18 @@ async fn operations_answer_in_their_own_formats() {
 }
 
 #[tokio::test]
+async fn sizes_are_read_once_for_all_who_scrape_at_once() {
+    let api = Api::filled().await;
+    let scrapes = (0..8).map(|_| api.ask("GET /metrics", ""));
+    for answer in futures::future::join_all(scrapes).await {
+        assert!(answer.body.contains("\nhopbine_graphs 2\n"), "{}", answer.body);
+    }
+    let calls = api.world.calls();
+    let reads = calls.iter().filter(|call| call.starts_with("stats ")).count();
+    assert_eq!(reads, 4, "one of each shard of two graphs");
+}
+
+#[tokio::test]
 async fn a_request_keeps_its_id_or_gets_one_of_its_own() {
     let api = Api::new();
     let id = [("x-request-id", "mine-1"), ("traceparent", "00-0af7-b7ad-01")];

@@ -4,7 +4,7 @@ use super::{Call, Outcome, Reply};
 use crate::server::decode::{graphs as decode, values::entity_text};
 use crate::server::encode::{Json, facts, graphs as encode};
 use axum::http::StatusCode;
-use hopbine_proto::graph::GraphInfo;
+use hopbine_proto::graph::{GraphInfo, GraphPatch};
 use hopbine_proto::status::{Code, Problem};
 use std::future::Future;
 use std::time::Duration;
@@ -55,7 +55,7 @@ pub async fn put(call: &Call<'_>) -> Outcome {
 /// `PATCH /v1/graphs/{g}`
 pub async fn patch(call: &Call<'_>) -> Outcome {
     let current = call.engine.graph(&call.graph)?;
-    let patch = call.read(decode::patch).await?;
+    let patch: GraphPatch = call.read(decode::patch).await?;
     let stale = |detail: String| {
         let problem = Problem::new(Code::PreconditionFailed, detail);
         problem.hint("send If-Match with the ETag of the version that the change is meant for")
@@ -64,10 +64,23 @@ pub async fn patch(call: &Call<'_>) -> Outcome {
         return Err(stale("If-Match is missing".into()).into());
     };
     let tag = etag(&current);
-    if !wanted.split(',').map(str::trim).any(|wanted| wanted == tag || wanted == "*") {
+    let any = wanted.split(',').any(|wanted| wanted.trim() == "*");
+    if !any && !wanted.split(',').any(|wanted| wanted.trim() == tag) {
         return Err(stale(format!("the graph is at {tag}, If-Match says {wanted}")).into());
     }
-    let change = call.engine.patch_graph(&call.graph, current.version, patch);
+    let change = async {
+        let mut version = current.version;
+        loop {
+            let changed = call.engine.patch_graph(&call.graph, version, patch.clone()).await;
+            match changed {
+                // Whatever version there is: also one that came in between.
+                Err(problem) if any && problem.code == Code::PreconditionFailed => {
+                    version = call.engine.graph(&call.graph)?.version;
+                }
+                changed => return changed,
+            }
+        }
+    };
     Ok(shown(&*in_time(change).await?, StatusCode::OK))
 }
 

@@ -19,6 +19,8 @@ use axum::http::{HeaderMap, StatusCode};
 use bytes::Bytes;
 use hopbine_proto::graph::IdKind;
 use hopbine_proto::status::{Code, Problem};
+use std::future::Future;
+use tokio::task::JoinSet;
 
 /// Bodies and replies above this many bytes are read and written off the async threads: at some
 /// 200 MB/s the rest takes less than half a millisecond.
@@ -166,6 +168,18 @@ pub async fn apart<T: Send + 'static>(
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,
         // The work panicked: so does the call, and the server answers for it.
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
+    }
+}
+
+/// Runs `work` as a task of its own, side by side with its caller even when it blocks its thread.
+/// Dropping the future ends the task.
+pub async fn beside<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
+    let mut task = JoinSet::new();
+    task.spawn(work);
+    match task.join_next().await.expect("the one task is joined once") {
+        Ok(done) => done,
+        // As above: its panic is the call's.
         Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
 }

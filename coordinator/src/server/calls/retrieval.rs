@@ -1,19 +1,23 @@
 //! Questions.
 
-use super::{Call, Outcome, Reply, apart};
-use crate::reply::{RetrievalReply, refuse_large};
+use super::{Call, Outcome, Reply, apart, beside};
+use crate::reply::{FEWER_REQUESTS, ReplySize, RetrievalReply};
 use crate::server::decode::retrieval::{self as decode, BatchItem};
 use crate::server::decode::values::CallFields;
 use crate::server::encode::Json;
 use crate::server::encode::retrieval::{self as encode, Shape};
 use crate::server::metrics::Metrics;
 use crate::server::problem::{self, Refused};
-use futures::StreamExt;
-use hopbine_proto::status::Problem;
+use futures::{Stream, StreamExt};
+use hopbine_proto::status::{Code, Problem};
+use std::pin::pin;
+use std::time::Instant;
 
 /// Requests of a batch in progress at once: enough to keep every shard busy, and a bound on the
 /// memory of one batch.
 const BATCH_CONCURRENCY: usize = 8;
+/// About what a problem takes in a batch's reply.
+const PROBLEM_BYTES: usize = 512;
 
 async fn answered(reply: RetrievalReply, shape: Shape, metrics: &Metrics) -> Outcome {
     metrics.retrieval(&reply.timings, &reply.work, reply.partial);
@@ -67,14 +71,11 @@ pub async fn rerank(call: &Call<'_>) -> Outcome {
 /// `POST .../graph_rag/batch`: each request with its own options, else the batch's.
 pub async fn batch(call: &Call<'_>, metrics: &Metrics, request_id: &str) -> Outcome {
     let (items, outer) = call.read(decode::batch).await?;
-    let replies = futures::stream::iter(items)
-        .map(|item| one(call, item, outer, metrics))
-        .buffered(BATCH_CONCURRENCY)
-        .collect::<Vec<_>>()
-        .await;
-    let sizes = replies.iter().map(|reply| reply.as_ref().map_or(512, |(r, _)| r.text_bytes()));
-    let bytes = sizes.sum();
-    refuse_large(bytes, "send fewer requests in one batch, or ask for fewer parts")?;
+    let begun = Instant::now();
+    let answers = futures::stream::iter(items)
+        .map(|item| one(call, item, outer, begun, metrics))
+        .buffered(BATCH_CONCURRENCY);
+    let (replies, bytes) = gather(answers, ReplySize::default()).await?;
     let request_id = request_id.to_owned();
     let json = apart(bytes, move || {
         let mut json = Json::with_capacity(bytes);
@@ -92,16 +93,102 @@ pub async fn batch(call: &Call<'_>, metrics: &Metrics, request_id: &str) -> Outc
     Ok(Reply::ok(json.await))
 }
 
+/// The answer to one request of a batch, and how it is shown.
+type Answered = Result<(RetrievalReply, Shape), Problem>;
+
+/// All answers and their bytes as text. Once they are too large together, no further one is waited
+/// for and those under way are given up.
+async fn gather(
+    answers: impl Stream<Item = Answered>,
+    mut size: ReplySize,
+) -> Result<(Vec<Answered>, usize), Problem> {
+    let mut answers = pin!(answers);
+    let mut replies = Vec::new();
+    while let Some(reply) = answers.next().await {
+        let bytes = reply.as_ref().map_or(PROBLEM_BYTES, |(reply, _)| reply.text_bytes());
+        size.add(bytes, FEWER_REQUESTS)?;
+        replies.push(reply);
+    }
+    Ok((replies, size.bytes()))
+}
+
 async fn one(
     call: &Call<'_>,
     item: BatchItem,
     outer: CallFields,
+    begun: Instant,
     metrics: &Metrics,
-) -> Result<(RetrievalReply, Shape), Problem> {
+) -> Answered {
     let (request, fields) = item?;
-    let options = call.options(fields.or(outer))?;
-    let reply = call.engine.graph_rag(&call.graph, &request, &options).await?;
-    metrics.retrieval(&reply.timings, &reply.work, reply.partial);
+    let mut options = call.options(fields.or(outer))?;
+    // Each has its time from the beginning of the whole call.
+    options.timeout = options.timeout.saturating_sub(begun.elapsed());
+    if options.timeout.is_zero() {
+        let detail = "the batch's time was over before this request's turn came";
+        return Err(Problem::new(Code::DeadlineExceeded, detail));
+    }
     let indexes = request.with.version;
+    let (engine, graph) = (call.engine.clone(), call.graph.clone());
+    // A read may block the task that asks for it: eight on one task would run one by one.
+    let reply = beside(async move { engine.graph_rag(&graph, &request, &options).await }).await?;
+    metrics.retrieval(&reply.timings, &reply.work, reply.partial);
     Ok((reply, Shape { path: true, token: true, page: false, indexes }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reply::{Coverage, Timings};
+    use hopbine_proto::call::Work;
+    use hopbine_proto::status::Code;
+    use std::sync::Arc;
+
+    /// An answer of 512 bytes.
+    fn small() -> Answered {
+        let reply = RetrievalReply {
+            results: Vec::new(),
+            partial: false,
+            coverage: Coverage::default(),
+            next_page_token: None,
+            consistency_token: String::new(),
+            seeds: 0,
+            timings: Timings::default(),
+            work: Work::default(),
+        };
+        assert_eq!(reply.text_bytes(), 512);
+        Ok((reply, Shape::default()))
+    }
+
+    #[tokio::test]
+    async fn a_batch_whose_answers_are_too_large_together_waits_for_no_further_one() {
+        let mut begun = 0;
+        let answers = futures::stream::iter(0..10).map(|_| {
+            begun += 1;
+            small()
+        });
+        let refused = gather(answers, ReplySize::up_to(3 * 512)).await.expect_err("too large");
+        assert_eq!((refused.code, begun), (Code::PayloadTooLarge, 4));
+        let bad: Answered = Err(Problem::new(Code::InvalidRequest, "why"));
+        let answers = futures::stream::iter([small(), bad]);
+        let (replies, bytes) = gather(answers, ReplySize::up_to(1_024)).await.expect("they fit");
+        assert_eq!((replies.len(), bytes), (2, 512 + PROBLEM_BYTES));
+    }
+
+    #[tokio::test]
+    async fn work_beside_a_call_ends_with_it() {
+        assert_eq!(beside(async { 7 }).await, 7);
+        let held = Arc::new(());
+        let mut waits = Box::pin(beside({
+            let held = held.clone();
+            async move {
+                std::future::pending::<()>().await;
+                drop(held);
+            }
+        }));
+        assert!(futures::poll!(&mut waits).is_pending());
+        drop(waits);
+        while Arc::strong_count(&held) > 1 {
+            tokio::task::yield_now().await;
+        }
+    }
 }
