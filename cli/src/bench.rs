@@ -246,6 +246,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Measures and reports.
 pub async fn run(resolved: &Resolved, args: &Bench) -> Result<(), Failure> {
     let settings = &resolved.settings;
+    if settings.output == Some(Format::Csv) && !args.json {
+        let text = "a benchmark writes no CSV: use -o table, or --json for one object a line";
+        return Err(Failure::Usage(text.to_owned()));
+    }
     match (resolved.origin("data"), resolved.origin("url")) {
         (Origin::Flag, Origin::Flag) => {
             let text = "--data measures an engine here, --url a server: give one of them";

@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use crate::output::Output;
+use crate::session::must_hold_data;
 use crate::settings::Settings;
 use hopbine_node::Finding;
 use hopbine_proto::disk::{Disk, OsDisk};
@@ -12,9 +13,7 @@ use std::sync::Arc;
 /// Reads every file and writes what was found. Fails with `Damaged` when anything is.
 pub async fn run(settings: &Settings) -> Result<(), Failure> {
     let dir = &settings.data;
-    if !dir.is_dir() {
-        return Err(Failure::NotFound(format!("there is no data folder {}", dir.display())));
-    }
+    must_hold_data(dir)?;
     let lock = hopbine_node::lock(dir)?;
     let disk: Arc<dyn Disk> = Arc::new(OsDisk);
     let report = hopbine_node::check_folder(&disk, dir)?;

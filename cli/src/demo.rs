@@ -5,7 +5,7 @@ use crate::embedded::Embedded;
 use crate::failure::Failure;
 use crate::graph;
 use crate::import::embed;
-use crate::output::{Output, path_text, payload_text, plain, unreadable};
+use crate::output::{Output, distance_text, path_text, payload_text, plain, unreadable};
 use crate::session::Body;
 use crate::settings::Settings;
 use crate::transport::{Call, NDJSON, Transport, graph_path};
@@ -100,7 +100,7 @@ async fn along_path(
     output.lines([format!("   along {}", question.relation_path.join(", "))])?;
     output.lines(results.iter().map(|result| {
         let distance = result["distance"].as_f64().unwrap_or_default();
-        format!("     {distance:.4}  {}", path_text(result))
+        format!("     {}  {}", distance_text(distance), path_text(result))
     }))?;
     output.lines([format!("     {}", stages(&headers))])?;
     let right = |result: &Value| question.is_answer(&result["fact"]["target"]);
@@ -119,7 +119,7 @@ async fn by_search(
     output.lines(["   by vector search alone"])?;
     output.lines(results.iter().map(|result| {
         let distance = result["distance"].as_f64().unwrap_or_default();
-        format!("     {distance:.4}  {}", payload_text(&result["fact"]))
+        format!("     {}  {}", distance_text(distance), payload_text(&result["fact"]))
     }))?;
     let right = |result: &Value| {
         question.is_answer(&result["fact"]["target"])

@@ -12,7 +12,7 @@ use serde_json::Value;
 pub struct Expand {
     #[command(flatten)]
     question: Question,
-    /// Where paths start
+    /// Where paths start; several one after another, or the flag again
     #[arg(long, required = true, num_args = 1.., value_name = "ID")]
     from: Vec<String>,
     #[command(flatten)]

@@ -11,6 +11,8 @@ use hyper::Method;
 use serde_json::Value;
 use std::io::Read;
 
+const PAYLOAD_EXAMPLE: &str = r#"'{"text": "hello"}' or --payload '"hello"'"#;
+
 /// What to do with facts.
 #[derive(Subcommand, Debug)]
 pub enum Facts {
@@ -156,10 +158,11 @@ async fn one_fact(session: &Session, args: &Put) -> Result<Bytes, Failure> {
     let numbers = question::numbers(session, &args.graph, ids).await?;
     let mut fact = keys(&args.key, numbers).swap_remove(0);
     if let Some(payload) = &args.payload {
-        fact["payload"] = question::parse("--payload", payload)?;
+        fact["payload"] = question::parse("--payload", payload, PAYLOAD_EXAMPLE)?;
     }
     if let Some(embedding) = &args.embedding {
-        fact["embedding"] = question::parse("--embedding", embedding)?;
+        let example = question::EMBEDDING_EXAMPLE;
+        fact["embedding"] = question::parse("--embedding", embedding, example)?;
     }
     Ok(Bytes::from(fact.to_string()))
 }
@@ -171,7 +174,10 @@ fn read(name: &str) -> Result<Bytes, Failure> {
     } else {
         bytes = std::fs::read(name).map_err(file_failure(name))?;
     }
-    Ok(Bytes::from(bytes))
+    let bytes = Bytes::from(bytes);
+    // Some editors begin every file with a byte order mark, which is no part of the JSON.
+    let begin = if bytes.starts_with("\u{feff}".as_bytes()) { "\u{feff}".len() } else { 0 };
+    Ok(bytes.slice(begin..))
 }
 
 async fn delete(session: &Session, args: &Delete) -> Result<(), Failure> {

@@ -20,6 +20,9 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
+const WITHOUT_A_SERVER: &str =
+    "hopbine serve --data DIR starts a server; --data DIR opens a data folder without one";
+
 /// What ended a verb.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
@@ -30,7 +33,7 @@ pub enum Failure {
     #[error("{0}")]
     Refused(Box<Refusal>),
     /// Nobody answers at the URL.
-    #[error("cannot connect to {url}: {reason}")]
+    #[error("cannot connect to {url}: {reason}\n  hint: {}", WITHOUT_A_SERVER)]
     Connect {
         /// Where.
         url: String,

@@ -47,7 +47,7 @@ pub struct Options {
     pub ids: Option<String>,
     /// lexical or lexical-code: questions may be asked in words
     #[arg(long, value_name = "NAME")]
-    embedder: Option<String>,
+    pub embedder: Option<String>,
     /// Even cuts of a graph of names
     #[arg(long, value_name = "N", conflicts_with = "boundaries")]
     shards: Option<u32>,
@@ -135,16 +135,16 @@ pub fn put_graph(name: &str, body: Body) -> Call {
     Call::json(Method::PUT, graph_path(name, ""), &Value::Object(body))
 }
 
-impl Options {
-    /// How the built-in embedder that is named cuts texts.
-    pub fn tokenizer(&self) -> Option<Tokenizer> {
-        Tokenizer::of(match self.embedder.as_deref()? {
-            "lexical" => &Embedder::Lexical,
-            "lexical-code" => &Embedder::LexicalCode,
-            _ => return None,
-        })
-    }
+/// How the built-in embedder of this name cuts texts; `None` for any other name.
+pub fn tokenizer(embedder: &str) -> Option<Tokenizer> {
+    Tokenizer::of(match embedder {
+        "lexical" => &Embedder::Lexical,
+        "lexical-code" => &Embedder::LexicalCode,
+        _ => return None,
+    })
+}
 
+impl Options {
     /// Whether any of them is given.
     pub fn any(&self) -> bool {
         let Self { metric, ids, embedder, shards, boundaries, .. } = self;

@@ -45,7 +45,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// GraphRAG retrieval: facts, multi-hop paths and vectors in one engine.
 #[derive(Parser)]
-#[command(name = "hopbine", disable_version_flag = true, propagate_version = false)]
+#[command(name = "hopbine", version)]
 struct Cli {
     #[command(flatten)]
     global: Global,
@@ -105,6 +105,7 @@ enum Ask {
     #[command(subcommand)]
     Import(import::Import),
     /// Ask along a relation path: seeds, hops, exact rerank
+    #[command(after_help = rag::DISTANCE)]
     Rag(Box<rag::Rag>),
     /// Find the facts nearest to a question
     Search(search::Search),

@@ -35,7 +35,7 @@ pub struct Column {
 pub enum Cell {
     /// As it is.
     Text(String),
-    /// A distance: four decimals in a table, all of it in CSV, `-` when there is none.
+    /// A distance: short in a table, all of it in CSV; `-` and nothing when there is none.
     Distance(Option<f64>),
 }
 
@@ -207,15 +207,32 @@ fn shown(cell: Cell) -> String {
     match cell {
         // One line a row: a table with line breaks inside is no table.
         Cell::Text(text) => text.replace(['\n', '\r', '\t'], " "),
-        Cell::Distance(Some(distance)) => format!("{distance:.4}"),
+        Cell::Distance(Some(distance)) => distance_text(distance),
         Cell::Distance(None) => "-".to_owned(),
     }
+}
+
+/// Four decimals, or three digits with an exponent where they would all be zeros.
+pub fn distance_text(distance: f64) -> String {
+    if distance != 0.0 && distance.abs() < 5e-5 {
+        return format!("{distance:.2e}");
+    }
+    // Adding 0 makes a negative zero positive.
+    format!("{:.4}", distance + 0.0)
+}
+
+/// The shortest text that gives the same number again, with an exponent when it is tiny.
+fn every_digit(distance: f64) -> String {
+    if distance != 0.0 && distance.abs() < 1e-5 {
+        return format!("{distance:e}");
+    }
+    (distance + 0.0).to_string()
 }
 
 fn csv(cell: Cell) -> String {
     let text = match cell {
         Cell::Text(text) => text,
-        Cell::Distance(distance) => distance.map_or_else(String::new, |d| d.to_string()),
+        Cell::Distance(distance) => distance.map_or_else(String::new, every_digit),
     };
     if text.contains([',', '"', '\n', '\r']) {
         format!("\"{}\"", text.replace('"', "\"\""))
@@ -257,6 +274,21 @@ mod tests {
         assert_eq!(csv(Cell::Distance(Some(0.1 + 0.2))), "0.30000000000000004");
         assert_eq!(csv(Cell::Distance(None)), "");
         assert_eq!(shown(Cell::Distance(Some(0.30000000000000004))), "0.3000");
+    }
+
+    #[test]
+    fn a_tiny_distance_is_short_and_not_nothing() {
+        for (distance, table, all) in [
+            (-2.220446049250313e-16, "-2.22e-16", "-2.220446049250313e-16"),
+            (4.9e-5, "4.90e-5", "0.000049"),
+            (5e-5, "0.0001", "0.00005"),
+            (-0.0, "0.0000", "0"),
+            (0.25, "0.2500", "0.25"),
+            (-7.0, "-7.0000", "-7"),
+        ] {
+            assert_eq!(shown(Cell::Distance(Some(distance))), table);
+            assert_eq!(csv(Cell::Distance(Some(distance))), all);
+        }
     }
 
     #[test]

@@ -7,6 +7,11 @@ use hyper::Method;
 use serde_json::{Value, json};
 use std::io::Read;
 
+/// A list of numbers as a flag takes it, for those who wrote something else.
+pub const EMBEDDING_EXAMPLE: &str = "'[0.5, 1, -0.25]'";
+const FILTER_EXAMPLE: &str = r#"'{"must": [{"key": "year", "match": 1898}]}'"#;
+const PATH_EXAMPLE: &str = r#"'["found_by", ["born_in", "died_in"]]'"#;
+
 /// How fresh a read must be.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum Consistency {
@@ -35,7 +40,7 @@ pub struct Question {
 /// What seeds, hops and results obey, where a verb has them.
 #[derive(Args, Debug)]
 pub struct Limits {
-    /// Only facts that pass this filter, as JSON
+    /// Only facts that pass this filter, such as `{"must": [{"key": "year", "match": 1898}]}`
     #[arg(long, value_name = "JSON")]
     pub filter: Option<String>,
     /// Parts to return: payload, vector, path_payloads, version
@@ -94,7 +99,7 @@ impl Limits {
     /// Adds the fields to a request body.
     pub fn put_into(&self, body: &mut Body) -> Result<(), Failure> {
         if let Some(filter) = &self.filter {
-            body.insert("filter".to_owned(), parse("--filter", filter)?);
+            body.insert("filter".to_owned(), parse("--filter", filter, FILTER_EXAMPLE)?);
         }
         put(body, "with", self.with.clone());
         let consistency = self.consistency.map(|kind| match kind {
@@ -169,7 +174,7 @@ fn relation_path(path: &str, numbers: bool) -> Result<Value, Failure> {
         return Ok(json!([]));
     }
     if path.starts_with('[') {
-        return parse("--path", path);
+        return parse("--path", path, PATH_EXAMPLE);
     }
     let hop = |hop: &str| match hop.split_once('|') {
         None => id(hop, numbers),
@@ -178,22 +183,29 @@ fn relation_path(path: &str, numbers: bool) -> Result<Value, Failure> {
     Ok(path.split(',').map(hop).collect())
 }
 
-/// JSON that a flag holds.
-pub fn parse(flag: &str, text: &str) -> Result<Value, Failure> {
-    serde_json::from_str(text).map_err(|error| Failure::Usage(format!("{flag}: {error}")))
+/// JSON that a flag holds; `example` is shown to who wrote something else.
+pub fn parse(flag: &str, text: &str, example: &str) -> Result<Value, Failure> {
+    serde_json::from_str(text).map_err(|error| {
+        let text = format!("{flag} expects JSON: {error}\n  hint: as in {flag} {example}");
+        Failure::Usage(text)
+    })
 }
 
 fn json_or_file(flag: &str, given: &str) -> Result<Value, Failure> {
     if given.trim_start().starts_with('[') {
-        return parse(flag, given);
+        return parse(flag, given, EMBEDDING_EXAMPLE);
     }
     let mut text = String::new();
     if given == "-" {
         std::io::stdin().read_to_string(&mut text).map_err(file_failure("standard input"))?;
     } else {
-        text = std::fs::read_to_string(given).map_err(file_failure(given))?;
+        text = std::fs::read_to_string(given).map_err(|error| {
+            let wanted = "a list in brackets, or the name of a file that holds one";
+            let example = format!("as in {flag} {EMBEDDING_EXAMPLE}");
+            Failure::Usage(format!("{flag} {given}: {error}\n  hint: {wanted}, {example}"))
+        })?;
     }
-    parse(flag, &text)
+    parse(flag, &text, EMBEDDING_EXAMPLE)
 }
 
 #[cfg(test)]

@@ -7,12 +7,21 @@ use crate::session::{Body, Session, put, put_flag};
 use clap::Args;
 use serde_json::Value;
 
+/// How the first column comes about.
+pub const DISTANCE: &str = "\
+Distance of a path (--score-mode path, the default):
+  seed weight x seed distance + sum over the hops of hop weight x distance of the hop's fact
+where the seed weight and every hop weight are 1 unless told otherwise. A seed that is also the
+first fact of its path counts twice, as a seed and as a hop: --seed-weight 0 leaves the seed out.
+--from has no seed distance. --score-mode endpoint: the distance of the last fact alone. Without
+hops: the seed distance. docs/retrieval.md has an example to recompute.";
+
 /// Flags of the verb.
 #[derive(Args, Debug)]
 pub struct Rag {
     #[command(flatten)]
     question: Question,
-    /// Known starting points instead of a search for them
+    /// Known starting point instead of a search for some; may be repeated
     #[arg(long, value_name = "ID")]
     from: Vec<String>,
     #[command(flatten)]

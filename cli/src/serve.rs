@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 use tracing_subscriber::EnvFilter;
 
 /// Flags of the verb.
@@ -52,7 +52,8 @@ pub async fn run(settings: &Settings, args: &Serve) -> Result<(), Failure> {
     say(&url, settings)?;
     info!(node = %local.0.id(), %url, data = %settings.data.display(), "ready");
     let health = Arc::new(NodeHealth { local: local.clone(), since: Mutex::default() });
-    server::serve(listener, Surface::new(engine, health, HttpConfig::default()), stop).await;
+    let surface = Surface::new(engine, health, HttpConfig::default());
+    unless_failed(server::serve(listener, surface, stop), local.0.until_failed()).await?;
     local.0.shutdown().await?;
     info!(node = %local.0.id(), "stopped");
     Ok(())
@@ -83,7 +84,12 @@ fn log(settings: &Settings) -> Result<(), Failure> {
 pub async fn address(settings: &Settings) -> Result<SocketAddr, Failure> {
     let text = &settings.http;
     let found = tokio::net::lookup_host(text.as_str()).await;
-    let mut found = found.map_err(|error| Failure::Usage(format!("http {text:?}: {error}")))?;
+    let mut found = found.map_err(|error| {
+        // A port alone is a wish for this machine.
+        let port = if text.parse::<u16>().is_ok() { text.as_str() } else { "7640" };
+        let example = format!("expected HOST:PORT, such as 127.0.0.1:{port}");
+        Failure::Usage(format!("http {text:?}: {error}\n  hint: {example}"))
+    })?;
     let address = found.next();
     let address = address.ok_or_else(|| Failure::Usage(format!("http {text:?}: no address")))?;
     if !address.ip().is_loopback() && !settings.insecure {
@@ -132,6 +138,21 @@ fn stop_signal() -> Result<impl Future<Output = ()> + Send + 'static, Failure> {
     })
 }
 
+/// Runs `serving` to its end, or breaks it off once the node must not go on: whatever was not
+/// synced by then may be lost, and only a new start can tell what was.
+async fn unless_failed(
+    serving: impl Future<Output = ()>,
+    failed: impl Future<Output = String>,
+) -> Result<(), Failure> {
+    tokio::select! {
+        () = serving => Ok(()),
+        reason = failed => {
+            error!(%reason, "ending at once: the disk cannot be trusted any more");
+            Err(Failure::Failed(format!("the node cannot go on: {reason}")))
+        }
+    }
+}
+
 /// What the node says of itself, with the time since when.
 struct NodeHealth {
     local: Local,
@@ -171,6 +192,17 @@ mod tests {
         assert!(refused.to_string().contains("--insecure"), "{refused}");
         assert!(address(&settings("0.0.0.0:7640", true)).await.is_ok());
         assert_eq!(address(&settings("nonsense", true)).await.expect_err("none").exit_code(), 2);
+        let port = address(&settings("7750", false)).await.expect_err("no host").to_string();
+        assert!(port.contains("such as 127.0.0.1:7750"), "{port}");
+    }
+
+    #[tokio::test]
+    async fn a_node_that_cannot_go_on_ends_the_process() {
+        let reason = async || "sync failed".to_owned();
+        let broken = unless_failed(std::future::pending(), reason()).await.expect_err("ended");
+        assert_eq!(broken.exit_code(), 1);
+        assert!(broken.to_string().contains("sync failed"), "{broken}");
+        assert!(unless_failed(async {}, std::future::pending()).await.is_ok());
     }
 
     #[test]

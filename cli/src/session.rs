@@ -8,6 +8,7 @@ use crate::transport::{Call, Transport, graph_path};
 use bytes::Bytes;
 use hyper::Method;
 use serde_json::{Map, Value};
+use std::path::Path;
 use std::sync::Arc;
 
 /// One run of a verb.
@@ -25,7 +26,7 @@ pub struct Session {
 pub enum Folder {
     /// Make it: the verb brings data.
     MadeWhenMissing,
-    /// Refuse: there is nothing to be read, and the name may be mistyped.
+    /// Refuse, as one without data: there is nothing to be read, and the name may be mistyped.
     MustExist,
 }
 
@@ -45,9 +46,8 @@ impl Session {
             }
             (data, url) if data > url || (data == url && *data != Origin::Default) => {
                 let dir = &settings.data;
-                if folder == Folder::MustExist && !dir.is_dir() {
-                    let text = format!("there is no data folder {}", dir.display());
-                    return Err(Failure::NotFound(text));
+                if folder == Folder::MustExist {
+                    must_hold_data(dir)?;
                 }
                 let embedded = Embedded::open(&settings.data, &settings.node).await?;
                 Transport::embedded(embedded, settings.timeout)
@@ -96,6 +96,27 @@ impl Session {
             None => Ok(()),
         }
     }
+}
+
+/// Refuses a folder that is not there or holds nothing yet, so that looking makes no data folder.
+/// What holds something else is for the opening to refuse.
+pub fn must_hold_data(dir: &Path) -> Result<(), Failure> {
+    let what = if !dir.is_dir() {
+        format!("there is no data folder {}", dir.display())
+    } else if is_new(dir) {
+        format!("there is no data in the folder {}", dir.display())
+    } else {
+        return Ok(());
+    };
+    let hint = "import and graph create make a data folder; --url asks a server";
+    Err(Failure::NotFound(format!("{what}\n  hint: {hint}")))
+}
+
+/// Whether a folder holds nothing, or only what a start leaves that got no further.
+fn is_new(dir: &Path) -> bool {
+    let Ok(entries) = std::fs::read_dir(dir) else { return false };
+    let mut names = entries.filter_map(|entry| Some(entry.ok()?.file_name()));
+    names.all(|name| name == "LOCK" || name == "FORMAT.tmp")
 }
 
 /// Puts `value` under `name` unless it is `None`.

@@ -219,9 +219,18 @@ fn typed(known: &Flat, key: &str, text: &str) -> Result<Value, String> {
         None => Err(unknown_key(known, key)),
         Some(Value::Bool(_)) => text.parse().map(Value::Bool).map_err(|_| fault("true or false")),
         Some(Value::Number(_)) => {
-            text.parse::<u64>().map(Value::from).map_err(|_| fault("a whole number"))
+            text.parse::<u64>().map(Value::from).map_err(|_| fault(number_of(key)))
         }
         Some(_) => Ok(Value::from(text)),
+    }
+}
+
+/// What the number under `key` counts, for who wrote something else.
+fn number_of(key: &str) -> &'static str {
+    if key.contains("_bytes") || key.ends_with("memory_max") {
+        "a number of bytes without a unit, such as 16777216"
+    } else {
+        "a whole number"
     }
 }
 
@@ -241,7 +250,13 @@ fn build(values: &Flat, origins: &BTreeMap<String, Origin>) -> Result<Settings, 
         one.insert(key.clone(), value.clone());
         if let Err(error) = serde_json::from_value::<Settings>(nested(&one)) {
             let origin = origins.get(key).unwrap_or(&Origin::Default);
-            return Err(Failure::Usage(format!("{key} from {origin}: {error}")));
+            let why = match (known.get(key), value) {
+                (Some(Value::Number(_)), Value::String(text)) => {
+                    format!("must be {}, not {text:?}", number_of(key))
+                }
+                _ => error.to_string(),
+            };
+            return Err(Failure::Usage(format!("{key} from {origin}: {why}")));
         }
     }
     let settings: Settings = serde_json::from_value(nested(values))
@@ -329,6 +344,25 @@ mod tests {
         let flags = Flags { set: vec!["htp=x".to_owned()], ..Flags::default() };
         let text = Resolved::new(&flags, env(&[])).expect_err("unknown").to_string();
         assert!(text.contains("nearest is \"http\""), "{text}");
+    }
+
+    #[test]
+    fn a_size_with_a_unit_is_told_that_bytes_are_expected() {
+        let (_dir, path) = file("[node]\nmemtable_bytes_max = \"16MiB\"\n");
+        let set = |pair: &str| Flags { set: vec![pair.to_owned()], ..Flags::default() };
+        let memory = set("node.merge_memory_max=1GiB");
+        for refused in [
+            read_file(&path).map(|_| ()),
+            Resolved::new(&memory, env(&[])).map(|_| ()),
+            Resolved::new(&Flags::default(), env(&[("HOPBINE_NODE_LOG_SEGMENT_BYTES", "1M")]))
+                .map(|_| ()),
+        ] {
+            let text = refused.expect_err("no number").to_string();
+            assert!(text.contains("a number of bytes"), "{text}");
+        }
+        let text = Resolved::new(&set("node.worker_reads_max=many"), env(&[]));
+        let text = text.expect_err("no number").to_string();
+        assert!(text.contains("a whole number"), "{text}");
     }
 
     #[test]

@@ -154,8 +154,10 @@ impl Transport {
     }
 }
 
-/// `url` without its last slash. Fails unless it is `http://HOST:PORT`, perhaps with a path.
-pub fn checked_url(url: &str) -> Result<String, Failure> {
+/// `url` without its last slash. Fails unless it is `http://HOST:PORT`, perhaps with a path;
+/// `HOST:PORT` alone is taken for that.
+pub fn checked_url(given: &str) -> Result<String, Failure> {
+    let url = if is_host_and_port(given) { format!("http://{given}") } else { given.to_owned() };
     let parsed: Option<Uri> = url.parse().ok();
     let plain = |uri: &Uri| {
         let Some(authority) = uri.authority() else { return false };
@@ -168,9 +170,17 @@ pub fn checked_url(url: &str) -> Result<String, Failure> {
             && !url.contains(['?', '#'])
     };
     if !parsed.as_ref().is_some_and(plain) {
-        return Err(Failure::Usage(format!("url {url:?} must be http://HOST:PORT")));
+        let text = format!("url {given:?} must be http://HOST:PORT, as in http://127.0.0.1:7640");
+        return Err(Failure::Usage(text));
     }
     Ok(url.trim_end_matches('/').to_owned())
+}
+
+/// Whether `text` begins with a host and the number of a port, without a scheme.
+fn is_host_and_port(text: &str) -> bool {
+    let authority = text.split('/').next().unwrap_or_default();
+    let parts = authority.rsplit_once(':');
+    parts.is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
 }
 
 impl Remote {
@@ -228,8 +238,16 @@ mod tests {
         for url in ["http://localhost:7640/", "http://h", "http://[::1]:1", "http://h:1/a/b"] {
             assert_eq!(checked_url(url).expect(url), url.trim_end_matches('/'));
         }
+        for url in ["localhost:7640", "127.0.0.1:1/", "[::1]:1", "h:1/a/b"] {
+            let whole = format!("http://{}", url.trim_end_matches('/'));
+            assert_eq!(checked_url(url).expect(url), whole);
+        }
         for url in [
-            "localhost:7640",
+            "localhost",
+            "https://x:1",
+            "me@h:1",
+            "h:1?a=b",
+            ":7640",
             "https://x",
             "http://",
             "",

@@ -1,4 +1,5 @@
-//! Every example of docs/cli.md is run, and its output is what the page says.
+//! Every example of docs/cli.md and docs/retrieval.md and the first one of the README is run, and
+//! its output is what the page says.
 
 mod common;
 
@@ -68,14 +69,18 @@ fn shell(command: &str, dir: &Path) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
+/// A page by its name below the root of the project.
+fn page(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name);
+    std::fs::read_to_string(path).expect("the page is there")
+}
+
 #[test]
-fn the_examples_of_the_page_do_what_it_says() {
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/cli.md");
-    let page = std::fs::read_to_string(page).expect("the page is there");
+fn the_examples_of_the_command_line_do_what_the_page_says() {
     let dir = tempfile::tempdir().expect("a folder");
     let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
     let port = free.expect("a free port").port().to_string();
-    let examples = examples(&page);
+    let examples = examples(&page("docs/cli.md"));
     assert!(examples.len() > 15, "{} examples", examples.len());
     let mut servers = Vec::new();
     for Example { command, shown } in examples {
@@ -91,6 +96,32 @@ fn the_examples_of_the_page_do_what_it_says() {
         assert!(matches(&shown, &lines), "$ {command}\nwrote\n{output}\nthe page shows {shown:#?}");
     }
     assert_eq!(servers.len(), 1);
+}
+
+#[test]
+fn the_examples_of_retrieval_do_what_the_page_says() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let examples = examples(&page("docs/retrieval.md"));
+    assert!(examples.len() > 8, "{} examples", examples.len());
+    for Example { command, shown } in examples {
+        let output = shell(&command, dir.path());
+        let lines: Vec<&str> = output.lines().collect();
+        assert!(matches(&shown, &lines), "$ {command}\nwrote\n{output}\nthe page shows {shown:#?}");
+    }
+}
+
+#[test]
+fn the_example_of_the_readme_can_be_pasted_as_a_whole() {
+    let page = page("README.md");
+    let mut blocks = page.split("\n```");
+    let script = blocks.find(|block| block.starts_with("sh\ncat > facts.jsonl"));
+    let script = script.and_then(|block| block.strip_prefix("sh\n")).expect("the script");
+    let shown = blocks.find_map(|block| block.strip_prefix("text\n")).expect("its output");
+    let dir = tempfile::tempdir().expect("a folder");
+    let output = shell(script, dir.path());
+    let lines: Vec<&str> = output.lines().collect();
+    let shown: Vec<String> = shown.lines().map(str::to_owned).collect();
+    assert!(matches(&shown, &lines), "wrote\n{output}\nthe page shows {shown:#?}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! `import jsonl` and the graph it loads into: made only for facts that were understood, and used
-//! as it is when it is what the command line says.
+//! as it is when it is what the command line says. Facts get the vectors of their words, and those
+//! that have none are told of.
 
 mod common;
 
@@ -110,4 +111,86 @@ fn a_graph_that_is_there_is_used_when_it_is_what_the_command_line_says() {
     assert!(wrong.contains("vector.dim") && wrong.contains("vector.metric"), "{wrong}");
     let stats: Value = serde_json::from_str(&graph(dir.path(), "show g --stats")).expect("JSON");
     assert_eq!(stats["facts"], 1);
+}
+
+/// A fact about `entity` with this payload.
+fn worded(entity: &str, payload: &str) -> String {
+    format!(
+        "{{\"entity\":\"{entity}\",\"relation\":\"r\",\"target\":\"t\",\"payload\":{payload}}}\n"
+    )
+}
+
+fn found(data: &Path, words: &str) -> usize {
+    let data = data.to_str().expect("text");
+    let args = ["search", "-g", "g", "--text", words, "--data", data, "-o", "jsonl"];
+    good(&run(&args)).lines().count()
+}
+
+#[test]
+fn a_graph_that_is_there_says_itself_how_words_become_vectors() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let facts = [worded("a", r#"{"txt":"red fox"}"#), worded("b", r#"{"txt":"blue whale"}"#)];
+    let facts = facts.concat();
+    let wrong = bad(&import(dir.path(), "--embed txt", &facts), 3);
+    assert!(wrong.contains("--dim N"), "{wrong}");
+    let wrong = bad(&import(dir.path(), "--embed txt --dim 16", &facts), 2);
+    assert!(wrong.contains("--embedder lexical"), "{wrong}");
+    graph(dir.path(), "create g --dim 16 --embedder lexical");
+    let output = import(dir.path(), "--embed txt", &facts);
+    good(&output);
+    assert!(errors(&output).contains("2 facts durable and searchable"), "{}", errors(&output));
+    assert!(!errors(&output).contains("no vector"), "{}", errors(&output));
+    assert_eq!(found(dir.path(), "a red fox"), 2);
+    good(&import(dir.path(), "--embed txt --dim 16 --embedder lexical", &facts));
+    bad(&import(dir.path(), "--embed txt --dim 8", &facts), 8);
+    let other = dir.path().join("other");
+    graph(&other, "create g --dim 16");
+    let wrong = bad(&import(&other, "--embed txt", &facts), 2);
+    assert!(wrong.contains("no embedder"), "{wrong}");
+}
+
+#[test]
+fn a_line_without_the_words_to_embed_is_a_bad_line() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let create = "--dim 2 --embedder lexical --embed text";
+    let with_its_own = worded("b", "{},\"embedding\":[1,2]");
+    for (payload, column, words) in
+        [("{\"txt\":\"fox\"}", 53, "no such text"), ("{\"text\":7}", 61, "no text")]
+    {
+        let lines = format!("{with_its_own}{}", worded("a", payload));
+        let wrong = bad(&import(dir.path(), create, &lines), 1);
+        assert!(wrong.contains(&format!("-:2:{column}: --embed text: ")), "{wrong}");
+        assert!(wrong.contains(words) && wrong.contains("loaded 1 facts"), "{wrong}");
+    }
+    let output = import(dir.path(), create, &worded("c", r#"{"text":"of the"}"#));
+    good(&output);
+    assert!(errors(&output).contains("stop words"), "{}", errors(&output));
+}
+
+#[test]
+fn facts_without_a_vector_are_told_of_with_what_to_do() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let lines = [worded("a", r#"{"text":"red fox"}"#), worded("b", r#"{"text":"blue whale"}"#)];
+    let lines = lines.concat();
+    let output = import(dir.path(), "--dim 4 --embedder lexical", &lines);
+    let reply: Value = serde_json::from_str(&good(&output)).expect("JSON");
+    assert_eq!((&reply["upserted"], &reply["without_vector"]), (&2.into(), &2.into()));
+    let told = errors(&output);
+    assert!(told.contains("warning: 2 of 2 facts have no vector"), "{told}");
+    assert!(told.contains("--embed text") && told.contains("0 of them searchable"), "{told}");
+    assert_eq!(found(dir.path(), "red fox"), 0);
+    let some = format!("{lines}{}", worded("c", "{},\"embedding\":[1,2,3,4]"));
+    let told = errors(&import(dir.path(), "", &some));
+    assert!(told.contains("2 of 3 facts have no vector") && !told.contains("warning"), "{told}");
+    let plain = dir.path().join("plain");
+    let told = errors(&import(&plain, "--dim 2", &lines));
+    assert!(told.contains("\"embedding\"") && !told.contains("warning"), "{told}");
+}
+
+#[test]
+fn a_byte_order_mark_is_skipped_and_a_list_is_told_what_a_line_is() {
+    let dir = tempfile::tempdir().expect("a folder");
+    good(&import(dir.path(), "--dim 2", &format!("\u{feff}{NUMBERS}")));
+    let wrong = bad(&import(dir.path(), "", &format!("[{}]\n", NUMBERS.trim())), 1);
+    assert!(wrong.contains("-:1:1: each line must be one JSON object"), "{wrong}");
 }

@@ -80,7 +80,10 @@ pub struct Point {
 #[derive(Debug, thiserror::Error)]
 pub enum WorkloadError {
     /// Ask for more data or fewer questions.
-    #[error("{have} {what} are too few to draw {queries} distinct questions from")]
+    #[error(
+        "{have} {what} are too few to draw {queries} distinct questions from: \
+         take {least} at least, or fewer questions"
+    )]
     TooFewToSample {
         /// What is drawn from.
         what: &'static str,
@@ -88,6 +91,8 @@ pub enum WorkloadError {
         have: u32,
         /// How many questions were asked for.
         queries: u32,
+        /// How many are enough.
+        least: u64,
     },
     /// Repair the fixture.
     #[error("fixture is not usable: {detail}")]

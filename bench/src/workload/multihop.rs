@@ -1,6 +1,7 @@
 //! `multihop`: person, parent, city. The sentence with the answer shares no word with the
 //! question that would set it apart; only the way through the parent leads to it.
 
+use super::mt19937::sample_floor;
 use super::{Embed, Mt19937, Point, Query, SeedOn, Workload, WorkloadError};
 use hopbine_proto::call::Relations;
 use hopbine_proto::{EntityId, Fact, FactKey, RelationId};
@@ -23,9 +24,10 @@ pub fn generate(chains: u32, queries: u32, embed: Embed) -> Result<Workload, Wor
         let city = rng.below(CITIES);
         facts.extend(chain(chains, i, city).map(|(key, text)| sentence(key, &text, embed)));
     }
+    let least = sample_floor(queries) + 1;
     let persons = Mt19937::new(SEED ^ QUESTIONS)
         .sample(chains, queries)
-        .ok_or(WorkloadError::TooFewToSample { what: "chains", have: chains, queries })?;
+        .ok_or(WorkloadError::TooFewToSample { what: "chains", have: chains, queries, least })?;
     let queries = persons.into_iter().map(|person| question(chains, person, embed)).collect();
     Ok(Workload {
         name: "multihop",

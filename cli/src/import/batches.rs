@@ -14,6 +14,8 @@ use std::io::{BufRead, Read as _};
 
 /// Bytes of one line at most: the engine takes no larger write.
 const LINE_BYTES_MAX: usize = hopbine_proto::limits::WRITE_BYTES_MAX;
+/// Some editors begin every file with it; it is no part of the first line.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// Some consecutive facts of a file.
 #[derive(Debug)]
@@ -24,6 +26,8 @@ pub struct Batch {
     pub lines: Vec<(u64, usize)>,
     /// Hash of each fact's key.
     pub keys: HashSet<u64>,
+    /// Facts without a vector.
+    pub bare: u64,
     /// Bytes of the stream read when the batch ended.
     pub read: u64,
 }
@@ -56,7 +60,7 @@ pub struct Batches<R> {
     line_number: u64,
     read: u64,
     /// A line read but not yet in a batch.
-    kept: Option<(u64, Vec<u8>, u64)>,
+    kept: Option<Line>,
     fault: Option<BadLine>,
     ended: bool,
     /// What is done to every line before it joins a batch.
@@ -66,15 +70,29 @@ pub struct Batches<R> {
 /// A change of a line; fails with the column and the reason.
 pub type Change = Box<dyn Fn(&str) -> Result<String, (usize, String)> + Send>;
 
+/// A line with a fact on it.
+struct Line {
+    /// From 1.
+    number: u64,
+    /// As it is sent, with a line break.
+    bytes: Vec<u8>,
+    /// Hash of the fact's key.
+    key: u64,
+    /// Whether the fact has no vector.
+    bare: bool,
+}
+
 /// The part of a fact that is read here; the engine checks the rest.
 #[derive(Deserialize)]
-struct Key<'a> {
+struct Parts<'a> {
     #[serde(borrow)]
     entity: Option<&'a RawValue>,
     #[serde(borrow)]
     relation: Option<&'a RawValue>,
     #[serde(borrow)]
     target: Option<&'a RawValue>,
+    #[serde(borrow)]
+    embedding: Option<&'a RawValue>,
 }
 
 impl<R: BufRead> Batches<R> {
@@ -99,8 +117,8 @@ impl<R: BufRead> Batches<R> {
         self
     }
 
-    /// The next line with a fact on it: its number, its bytes with a line break, its key's hash.
-    fn next_fact(&mut self) -> Option<(u64, Vec<u8>, u64)> {
+    /// The next line with a fact on it.
+    fn next_fact(&mut self) -> Option<Line> {
         while !self.ended {
             let mut line = Vec::new();
             let mut bounded = (&mut self.stream).take(LINE_BYTES_MAX as u64 + 1);
@@ -117,15 +135,15 @@ impl<R: BufRead> Batches<R> {
                 }
                 Ok(length) => {
                     self.read += length as u64;
+                    if line_number == 1 && line.starts_with(BYTE_ORDER_MARK) {
+                        line.drain(..BYTE_ORDER_MARK.len());
+                    }
                     if line.iter().all(u8::is_ascii_whitespace) {
                         continue;
                     }
                     match self.ready(line) {
-                        Ok((line, hash)) => return Some((self.line_number, line, hash)),
-                        Err((column, reason)) => {
-                            let line = self.line_number;
-                            self.fault = Some(BadLine { line, column, reason });
-                        }
+                        Ok(line) => return Some(line),
+                        Err((column, reason)) => self.fault = Some(bad(column, reason)),
                     }
                 }
             }
@@ -136,16 +154,18 @@ impl<R: BufRead> Batches<R> {
 }
 
 impl<R> Batches<R> {
-    /// A line as it is sent, with a line break, and its key's hash.
-    fn ready(&self, mut line: Vec<u8>) -> Result<(Vec<u8>, u64), (usize, String)> {
-        if line.last() != Some(&b'\n') {
-            line.push(b'\n');
+    /// The line that was read last, as it is sent.
+    fn ready(&self, mut bytes: Vec<u8>) -> Result<Line, (usize, String)> {
+        if bytes.last() != Some(&b'\n') {
+            bytes.push(b'\n');
         }
-        let text = std::str::from_utf8(&line)
+        let text = std::str::from_utf8(&bytes)
             .map_err(|error| (error.valid_up_to() + 1, "not UTF-8".to_owned()))?;
-        let hash = key_hash(text)?;
+        place::object(text)?;
         let changed = self.change.as_ref().map(|change| change(text)).transpose()?;
-        Ok((changed.map_or(line, String::into_bytes), hash))
+        let (key, bare) = known(changed.as_deref().unwrap_or(text))?;
+        let bytes = changed.map_or(bytes, String::into_bytes);
+        Ok(Line { number: self.line_number, bytes, key, bare })
     }
 }
 
@@ -154,36 +174,37 @@ impl<R: BufRead> Iterator for Batches<R> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let (mut body, mut lines, mut keys) = (Vec::new(), Vec::new(), HashSet::new());
+        let mut bare = 0;
         while lines.len() < self.rows_max {
-            let Some((number, line, hash)) = self.kept.take().or_else(|| self.next_fact()) else {
-                break;
-            };
-            let full = body.len() + line.len() > self.bytes_max && !lines.is_empty();
-            if full || keys.contains(&hash) {
-                self.kept = Some((number, line, hash));
+            let Some(line) = self.kept.take().or_else(|| self.next_fact()) else { break };
+            let full = body.len() + line.bytes.len() > self.bytes_max && !lines.is_empty();
+            if full || keys.contains(&line.key) {
+                self.kept = Some(line);
                 break;
             }
-            keys.insert(hash);
-            lines.push((number, body.len()));
-            body.extend_from_slice(&line);
+            keys.insert(line.key);
+            bare += u64::from(line.bare);
+            lines.push((line.number, body.len()));
+            body.extend_from_slice(&line.bytes);
         }
         if lines.is_empty() {
             return self.fault.take().map(Err);
         }
-        Some(Ok(Batch { body: Bytes::from(body), lines, keys, read: self.read }))
+        Some(Ok(Batch { body: Bytes::from(body), lines, keys, bare, read: self.read }))
     }
 }
 
-fn key_hash(line: &str) -> Result<u64, (usize, String)> {
-    let key: Key = serde_json::from_str(line).map_err(|error| place::syntax(&error))?;
+/// The hash of a fact's key, and whether the fact has no vector.
+fn known(line: &str) -> Result<(u64, bool), (usize, String)> {
+    let fact: Parts = serde_json::from_str(line).map_err(|error| place::syntax(&error))?;
     let mut hasher = DefaultHasher::new();
-    for part in [key.entity, key.relation, key.target] {
+    for part in [fact.entity, fact.relation, fact.target] {
         // A number and its decimal string are the same id.
         let text = part.map(RawValue::get).unwrap_or_default();
         let plain: Result<Cow<str>, _> = serde_json::from_str(text);
         plain.unwrap_or(Cow::Borrowed(text)).hash(&mut hasher);
     }
-    Ok(hasher.finish())
+    Ok((hasher.finish(), fact.embedding.is_none()))
 }
 
 #[cfg(test)]
@@ -228,6 +249,40 @@ mod tests {
     fn a_file_without_facts_has_no_batch() {
         assert!(cut("", 1, 1).is_empty());
         assert!(cut("\n \r\n", 1, 1).is_empty());
+        assert!(cut("\u{feff}\n", 1, 1).is_empty());
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_no_part_of_the_first_line() {
+        let got = cut(&format!("\u{feff}{}", fact("1")), 1, 1).pop().expect("one");
+        assert_eq!(got.expect("good").body, fact("1"));
+        assert!(cut(&format!("{}\u{feff}{}", fact("1"), fact("2")), 9, 999)[1].is_err());
+    }
+
+    #[test]
+    fn facts_without_a_vector_are_counted() {
+        let line = |more: &str, n: u8| {
+            format!("{{\"entity\":{n},\"relation\":\"r\",\"target\":\"t\"{more}}}\n")
+        };
+        let text = [
+            line("", 1),
+            line(",\"embedding\":[1]", 2),
+            line(",\"embedding\":null", 3),
+            line(",\"payload\":{\"embedding\":[1]}", 4),
+        ];
+        let got = cut(&text.concat(), 9, 999).pop().expect("one").expect("good");
+        assert_eq!((got.lines.len(), got.bare), (4, 3));
+    }
+
+    #[test]
+    fn a_file_that_is_one_list_is_told_what_a_line_is() {
+        for (text, column) in [("[{\"entity\":1},\n", 1), (" [\n", 2)] {
+            let bad = cut(text, 1, 1).pop().expect("one").expect_err("no object");
+            assert_eq!((bad.line, bad.column), (1, column));
+            assert!(bad.reason.contains("each line must be one JSON object"), "{}", bad.reason);
+        }
+        let bad = cut("{\n\"entity\": 1}\n", 1, 1).pop().expect("one").expect_err("half");
+        assert!(bad.reason.contains("one line"), "{}", bad.reason);
     }
 
     proptest! {

@@ -1,29 +1,21 @@
 //! Sends the batches of a file, several at once, each repeated safely until it is acknowledged.
 
-use super::agreement;
 use super::batches::{BadLine, Batch, Batches, Change};
-use super::embed;
-use super::place;
+use super::destination::{Destination, Target};
+use super::fault::in_file;
 use super::settling::Settling;
 use super::whole::Whole;
 use crate::failure::{Failure, Refusal, file_failure};
-use crate::graph::{self, Options};
+use crate::graph::Options;
 use crate::output::unreadable;
 use crate::patience::{CHANGE, Patience};
 use crate::progress::{Progress, grouped};
-use crate::session::{Body, Session};
+use crate::session::Session;
 use crate::transport::{Call, NDJSON, Transport, graph_path};
 use clap::{Args, Subcommand};
-use hopbine_coordinator::check;
-use hopbine_coordinator::embed::Lexical;
-use hopbine_coordinator::server::decode;
-use hopbine_coordinator::server::json::read;
-use hopbine_proto::GraphId;
-use hopbine_proto::graph::GraphInfo;
-use hopbine_proto::status::Problem;
 use hyper::Method;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::sync::Arc;
@@ -56,13 +48,13 @@ pub enum Import {
 #[derive(Args, Debug)]
 pub struct Jsonl {
     /// The file, or - for standard input
-    file: String,
+    pub(super) file: String,
     /// The graph to load into
     #[arg(long, short)]
-    graph: String,
+    pub(super) graph: String,
     /// Create the graph when it is not there, with this dimension, once a fact was understood
     #[arg(long, value_name = "N")]
-    dim: Option<u32>,
+    pub(super) dim: Option<u32>,
     /// Facts a batch
     #[arg(long, value_name = "N", default_value_t = 1_000,
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
@@ -70,11 +62,12 @@ pub struct Jsonl {
     /// When the import counts as done
     #[arg(long, value_parser = ["committed", "indexed"], default_value = "indexed")]
     wait: String,
-    /// Give facts without a vector that of their words in this field of the payload, such as text
-    #[arg(long, value_name = "FIELD", requires = "dim")]
-    embed: Option<String>,
+    /// Give facts without a vector that of their words in this field of the payload, such as text;
+    /// a graph that is there says itself with which embedder and dimension
+    #[arg(long, value_name = "FIELD")]
+    pub(super) embed: Option<String>,
     #[command(flatten)]
-    options: Options,
+    pub(super) options: Options,
 }
 
 /// What the engine says of one batch.
@@ -88,12 +81,15 @@ struct Counts {
 struct Loader<'a> {
     session: &'a Session,
     args: &'a Jsonl,
+    target: Target,
     /// Makes the idempotency keys of this run its own.
     run: u128,
     sent: u64,
     flying: JoinSet<(u64, Result<Counts, Failure>)>,
     batches: BTreeMap<u64, Arc<Batch>>,
     counts: Counts,
+    /// Loaded facts without a vector.
+    bare: u64,
     /// Every line up to here is loaded.
     whole: Whole,
     progress: Progress,
@@ -104,20 +100,23 @@ struct Loader<'a> {
 pub async fn run(session: &Session, verb: &Import) -> Result<(), Failure> {
     let Import::Jsonl(args) = verb;
     let (stream, size) = open(&args.file)?;
-    let mut batches = cut(stream, args.batch as usize, change(args)?);
+    let destination = Destination::find(session, args).await?;
+    let mut batches = cut(stream, args.batch as usize, destination.change(args)?);
     let mut next = batches.recv().await;
-    if !prepare(session, args, next.as_ref()).await? {
+    let Some(target) = destination.prepare(session, args, next.as_ref()).await? else {
         return nothing(session, args);
-    }
+    };
     let run = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |age| age.as_nanos());
     let mut loader = Loader {
         session,
         args,
+        target,
         run: run ^ (u128::from(std::process::id()) << 96),
         sent: 0,
         flying: JoinSet::new(),
         batches: BTreeMap::new(),
         counts: Counts::default(),
+        bare: 0,
         whole: Whole::default(),
         progress: Progress::start(),
         size,
@@ -169,80 +168,11 @@ fn cut(
     receiver
 }
 
-/// What `--embed` does to every line.
-fn change(args: &Jsonl) -> Result<Option<Change>, Failure> {
-    let (Some(field), Some(dim)) = (args.embed.clone(), args.dim) else {
-        return Ok(None);
-    };
-    let Some(tokenizer) = args.options.tokenizer() else {
-        let text = "--embed needs --embedder lexical or lexical-code";
-        return Err(Failure::Usage(text.to_owned()));
-    };
-    let lexical = Lexical::new(tokenizer, dim as usize);
-    Ok(Some(Box::new(move |line| embed::embedded(line, &field, &lexical))))
-}
-
-/// Makes sure that the graph is there and as the flags say, creating it when they say how. Nothing
-/// is created before the first fact was understood. `false`: there is neither graph nor fact.
-async fn prepare(
-    session: &Session,
-    args: &Jsonl,
-    first: Option<&Result<Batch, BadLine>>,
-) -> Result<bool, Failure> {
-    let mut refusal = match session.bare(Method::GET, &args.graph, "").await {
-        Ok(reply) => {
-            let there: Value = serde_json::from_slice(&reply).map_err(unreadable)?;
-            let said = args.options.said(args.dim)?;
-            return agreement::check(&args.graph, &said, &there["config"]).map(|()| true);
-        }
-        Err(Failure::Refused(refusal)) if refusal.code == "graph_not_found" => refusal,
-        Err(other) => return Err(other),
-    };
-    let batch = match first {
-        // The load ends with it.
-        Some(Err(_)) => return Ok(true),
-        Some(Ok(batch)) => Some(batch),
-        None => None,
-    };
-    let line = batch.and_then(|batch| batch.line(0)).unwrap_or_default();
-    let fact: Value = serde_json::from_str(line).unwrap_or_default();
-    let dim = args.dim.or_else(|| fact["embedding"].as_array().map(|list| list.len() as u32));
-    let given = args.dim.is_some() || args.options.any();
-    let (Some(dim), true) = (dim, given) else {
-        refusal.hint = Some("give --dim N and the import creates the graph".to_owned());
-        return Err(Failure::Refused(refusal));
-    };
-    let Some(batch) = batch else { return Ok(false) };
-    let mut body = args.options.configuration(dim)?;
-    if args.options.ids.is_none() && fact["entity"].is_number() {
-        body.insert("ids".to_owned(), Value::from("u64"));
-    }
-    understood(line, &body).map_err(|problem| in_file(&args.file, batch, problem.into()))?;
-    session.send(graph::put_graph(&args.graph, body)).await?;
-    eprintln!("created graph {} with dimension {dim}", args.graph);
-    Ok(true)
-}
-
-/// Whether a graph of this configuration takes the fact of a line. A configuration that is none
-/// is left to the engine to refuse.
-fn understood(line: &str, configuration: &Body) -> Result<(), Problem> {
-    let text = Value::Object(configuration.clone()).to_string();
-    let Ok(config) = read(text.as_bytes(), decode::graphs::config) else {
-        return Ok(());
-    };
-    let facts = decode::facts::upsert_lines(line.as_bytes(), config.ids)?;
-    let (id, name, version) = (GraphId::default(), String::new(), 0);
-    let (relations, shards) = (BTreeMap::new(), Vec::new());
-    let graph = GraphInfo { id, name, config, version, relations, shards };
-    let places = check::facts::Places { upsert: "/facts", delete: "" };
-    check::facts::batch(&graph, facts, &[], places).map(|_| ())
-}
-
 /// Says that a file without facts made no graph.
 fn nothing(session: &Session, args: &Jsonl) -> Result<(), Failure> {
     eprintln!("{} has no facts: no graph {} is created", args.file, args.graph);
-    let result = json!({"graph": args.graph, "upserted": 0, "replaced": 0, "seconds": 0.0,
-                        "facts_per_s": 0.0});
+    let result = json!({"graph": args.graph, "upserted": 0, "replaced": 0, "without_vector": 0,
+                        "seconds": 0.0, "facts_per_s": 0.0});
     session.output.object(result.to_string().as_bytes())
 }
 
@@ -287,6 +217,7 @@ impl Loader<'_> {
                 let batch = self.batches.remove(&number);
                 self.counts.upserted += counts.upserted;
                 self.counts.replaced += counts.replaced;
+                self.bare += batch.as_ref().map_or(0, |batch| batch.bare);
                 if let Some((line, _)) = batch.as_ref().and_then(|batch| batch.lines.last()) {
                     self.whole.landed(number, *line);
                 }
@@ -363,46 +294,52 @@ impl Loader<'_> {
             return Err(fault);
         }
         let rate = facts as f64 / seconds.max(1e-9);
-        let state = if self.args.wait == "indexed" { "durable and indexed" } else { "durable" };
         let (count, per_second) = (grouped(facts), grouped(rate as u64));
-        eprintln!("{count} facts {state} in {seconds:.1} s, {per_second} facts/s");
+        eprintln!("{count} facts {} in {seconds:.1} s, {per_second} facts/s", self.state());
+        self.tell_of_bare();
         let result = json!({
             "graph": self.args.graph, "upserted": facts, "replaced": self.counts.replaced,
-            "seconds": (seconds * 1000.0).round() / 1000.0, "facts_per_s": rate.round(),
+            "without_vector": self.bare, "seconds": (seconds * 1000.0).round() / 1000.0,
+            "facts_per_s": rate.round(),
         });
         self.session.output.object(result.to_string().as_bytes())
     }
-}
 
-/// A refusal in the file's own terms: line and column instead of a place in a request.
-fn in_file(file: &str, batch: &Batch, refusal: Refusal) -> Failure {
-    let mut places = Vec::new();
-    for fault in &refusal.errors {
-        let Some((row, rest)) = row_of(&fault.pointer) else { continue };
-        let Some((line, _)) = batch.lines.get(row) else { continue };
-        let text = batch.line(row).unwrap_or_default();
-        let column = place::column(text, rest).unwrap_or(1);
-        places.push(format!("{file}:{line}:{column}: {}", fault.detail));
+    /// What holds of the loaded facts now.
+    fn state(&self) -> String {
+        match (self.args.wait.as_str(), self.bare) {
+            ("indexed", 0) => "durable and searchable".to_owned(),
+            ("indexed", bare) => {
+                let found = self.counts.upserted.saturating_sub(bare);
+                format!("durable, {} of them searchable", grouped(found))
+            }
+            _ => "durable".to_owned(),
+        }
     }
-    if places.is_empty() {
-        let first = batch.lines.first().map_or(0, |(line, _)| *line);
-        let last = batch.lines.last().map_or(0, |(line, _)| *line);
-        places.push(format!("{file}:{first}-{last}: {refusal}"));
-    } else {
-        places.insert(0, format!("{}: {}", refusal.code, refusal.detail));
-    }
-    match refusal.exit_code() {
-        8 => Failure::Conflict(places.join("\n  ")),
-        // A wrong fact in a file is not a wrong command line.
-        _ => Failure::Failed(places.join("\n  ")),
-    }
-}
 
-/// `/facts/17/embedding/3` as row 17 and `/embedding/3`.
-fn row_of(pointer: &str) -> Option<(usize, &str)> {
-    let rest = pointer.strip_prefix("/facts/")?;
-    let end = rest.find('/').unwrap_or(rest.len());
-    Some((rest[..end].parse().ok()?, &rest[end..]))
+    /// Says how many facts have no vector, and what to do about it.
+    fn tell_of_bare(&self) {
+        let (facts, bare) = (self.counts.upserted, self.bare);
+        if bare == 0 {
+            return;
+        }
+        let hint = match (&self.args.embed, self.target.embeds) {
+            (Some(field), _) => format!("{field} of their payloads has only stop words"),
+            (None, true) => "load the file again with --embed FIELD, such as --embed text: facts \
+                             get the vector of their words in this field of the payload"
+                .to_owned(),
+            (None, false) => {
+                "give them an \"embedding\", or load into a graph with an embedder".to_owned()
+            }
+        };
+        // Edges without words may be meant so; a whole file of them is hardly meant so where
+        // questions are asked in words.
+        let begin = if bare == facts && self.target.embeds { "warning: " } else { "" };
+        let (bare, facts) = (grouped(bare), grouped(facts));
+        eprintln!(
+            "{begin}{bare} of {facts} facts have no vector: only hops find them\n  hint: {hint}"
+        );
+    }
 }
 
 /// Sends one batch until it is acknowledged. Its idempotency key makes a repetition safe also
@@ -425,18 +362,5 @@ async fn deliver(transport: &Transport, call: Call) -> Result<Counts, Failure> {
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(PAUSE_MAX);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_pointer_into_a_batch_names_its_row() {
-        assert_eq!(row_of("/facts/17/embedding/3"), Some((17, "/embedding/3")));
-        assert_eq!(row_of("/facts/0"), Some((0, "")));
-        assert_eq!(row_of("/facts"), None);
-        assert_eq!(row_of("/facts/x/y"), None);
     }
 }

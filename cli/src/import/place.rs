@@ -28,8 +28,24 @@ fn child<'a>(value: &'a RawValue, part: &str) -> Option<&'a RawValue> {
     fields.get(name.as_str()).copied()
 }
 
+/// Refuses a line that does not begin as an object does, with `(column, reason)`.
+pub fn object(line: &str) -> Result<(), (usize, String)> {
+    let text = line.trim_start();
+    let more = match text.chars().next() {
+        Some('{') => return Ok(()),
+        Some('[') => ", and this one begins a list: write one fact a line, without [ and commas",
+        _ => "",
+    };
+    let reason = format!("each line must be one JSON object{more}");
+    Err((line.len() - text.len() + 1, reason))
+}
+
 /// What is wrong with a line that is no JSON object of a fact: `(column, reason)`.
 pub fn syntax(error: &serde_json::Error) -> (usize, String) {
+    if error.is_eof() {
+        let reason = "the line ends within its JSON object: a fact takes one line";
+        return (error.column().max(1), reason.to_owned());
+    }
     let text = error.to_string();
     let reason = text.rsplit_once(" at line ").map_or(text.as_str(), |(reason, _)| reason);
     (error.column().max(1), reason.to_owned())
