@@ -102,7 +102,7 @@ pub fn check_folder(disk: &Arc<dyn Disk>, dir: &Path) -> Result<Report, NodeErro
         let waiting: u64 = shards.map(ahead).sum();
         if waiting > 0 {
             report.remarks.push(format!(
-                "{waiting} entries of shards are in the log alone: the next start applies them, and \
+                "{waiting} entries of shards are in the log alone: the next start applies them; \
                  rows and segments are counted without them"
             ));
         }

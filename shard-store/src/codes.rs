@@ -82,7 +82,8 @@ fn rounded_up(value: f64) -> f32 {
     ((value * (1.0 + 1e-6)) as f32).next_up()
 }
 
-/// A query coded with its own scale, finer than rows are since it costs nothing, and the bounds that its rounding leaves.
+/// A query coded with its own scale, finer than rows are since it costs nothing, and the bounds
+/// that its rounding leaves.
 #[derive(Clone, Debug)]
 pub struct CodeQuery {
     metric: Metric,

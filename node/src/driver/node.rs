@@ -329,8 +329,8 @@ impl Node {
     /// Stops the shards of a dropped graph and removes their folders and log records.
     pub(crate) async fn unhost_graph(&self, graph: &GraphInfo) -> Result<(), NodeError> {
         let _shaping = self.shaping.lock().await;
-        // What is left by a crash from here on is known as dropped. The log says so too: a full disk
-        // must not keep the space of a dropped graph.
+        // What is left by a crash from here on is known as dropped. The log says so too: a full
+        // disk must not keep the space of a dropped graph.
         if let Err(failure) = self.meta.save() {
             warn!(error = %failure, graph = %graph.name, "the catalogue is saved later");
         }
