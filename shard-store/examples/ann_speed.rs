@@ -115,8 +115,8 @@ fn open(sealed: &Sealed) -> SegmentIndex {
         terms: Section::copied_from(&sealed.terms),
         members: Section::copied_from(&sealed.members),
         graph: Section::copied_from(&sealed.graph),
-        signs: Section::copied_from(&sealed.signs),
-        sign_terms: Section::copied_from(&sealed.sign_terms),
+        sketch: Section::copied_from(&sealed.sketch),
+        sketch_terms: Section::copied_from(&sealed.sketch_terms),
     };
     SegmentIndex::open(sealed.meta.clone(), sections).expect("sealed just now")
 }
@@ -133,7 +133,7 @@ fn with_bits(sealed: &Sealed, rows: &Rows, rerank: u32) -> SegmentIndex {
     let mut encoder = SignEncoder::new(Metric::Cosine, centre);
     rows.values.chunks(dim).zip(&rows.norms).for_each(|(row, norm)| encoder.push(row, *norm));
     let mut sealed = sealed.clone();
-    (sealed.signs, sealed.sign_terms) = encoder.finish();
+    (sealed.sketch, sealed.sketch_terms) = encoder.finish();
     sealed.meta.way = Way::Bits { rerank };
     open(&sealed)
 }

@@ -9,8 +9,10 @@
 //! approximate distance can be at most, and stops reranking only when no row left could win.
 
 use crate::kernel::{ExactQuery, FINE_MAX, Kernels, SignedCodes};
+use crate::nibbles::{Nibbles, rotated};
 use crate::signs::SignQuery;
 use hopbine_proto::Metric;
+use std::sync::OnceLock;
 
 /// Codes of a row of `dim` components: whole cache lines.
 pub fn code_stride(dim: usize) -> usize {
@@ -96,12 +98,14 @@ pub struct CodeQuery {
 
 impl CodeQuery {
     /// Codes `query`, whose norm is `norm`.
-    pub fn new(metric: Metric, query: &[f32], norm: f64) -> Self {
-        let (factor, step) = (factor(metric, norm), own_scale(metric, query, norm) / FINER);
+    pub fn new(metric: Metric, query: &[f64], norm: f64) -> Self {
+        let factor = factor(metric, norm);
+        let largest = query.iter().fold(0.0f64, |largest, value| largest.max(value.abs()));
+        let step = scale_for(largest * factor) / FINER;
         let step = f64::from(if step >= f32::MIN_POSITIVE { step } else { 1.0 });
         let (mut error, mut squares, mut numbers) = (0.0f64, 0i64, Vec::new());
         for value in query {
-            let value = f64::from(*value) * factor;
+            let value = value * factor;
             let most = f64::from(FINE_MAX);
             let number = (value / step).round().clamp(-most, most) as i16;
             error += (value - f64::from(number) * step).powi(2);
@@ -197,21 +201,51 @@ impl ScoreBound {
     }
 }
 
+/// A query prepared for the 4-bit codes of one segment.
+#[derive(Clone, Debug)]
+pub struct NibbleQuery {
+    metric: Metric,
+    /// Rotated, with 8 bits.
+    pub numbers: SignedCodes,
+    /// What one step of a dot product is worth.
+    unit: f32,
+    /// Its product with each centre.
+    with_centres: Vec<f32>,
+}
+
+impl NibbleQuery {
+    /// Whether a score depends on the row's size; else any number will do.
+    pub fn needs_sizes(&self) -> bool {
+        self.metric == Metric::L2
+    }
+
+    /// Approximate score, as that of `CodeQuery`, from `Kernels::nibble_dots` of a row around the
+    /// centre of this number.
+    #[inline]
+    pub fn score(&self, dot: i32, centre: u8, size: f32) -> f32 {
+        let product = self.with_centres[usize::from(centre)] + self.unit * dot as f32;
+        match self.metric {
+            Metric::Cosine | Metric::Dot => -product,
+            Metric::L2 => size - 2.0 * product,
+        }
+    }
+}
+
 /// A question prepared once and shared by all runs: exact values and codes.
 #[derive(Clone, Debug)]
 pub struct Query {
     metric: Metric,
     kernels: &'static Kernels,
     exact: ExactQuery,
-    codes: CodeQuery,
+    /// Made when first asked for: a hop has no use for it.
+    codes: OnceLock<CodeQuery>,
 }
 
 impl Query {
     /// Prepares `query`: finite, of the graph's dimension (1 to 4,096), not zero under cosine.
     pub fn new(metric: Metric, query: &[f32]) -> Self {
         let exact = ExactQuery::new(query);
-        let codes = CodeQuery::new(metric, query, exact.norm());
-        Self { metric, kernels: Kernels::chosen(), exact, codes }
+        Self { metric, kernels: Kernels::chosen(), exact, codes: OnceLock::new() }
     }
 
     /// The metric it was prepared for.
@@ -235,9 +269,32 @@ impl Query {
         SignQuery::new(self.metric, &self.exact.values, self.exact.norm(), centre)
     }
 
+    /// The query for these 4-bit codes.
+    pub fn nibbles(&self, nibbles: &Nibbles<'_>) -> NibbleQuery {
+        let factor = factor(self.metric, self.exact.norm());
+        let of_centre = |centre: &[f32]| {
+            let products = centre.iter().zip(&self.exact.values);
+            let sum: f64 = products.map(|(c, q)| f64::from(*c) * q).sum();
+            (sum * factor) as f32
+        };
+        let turned = rotated(self.exact.values.iter().take(self.dim()).map(|q| q * factor));
+        let step = own_scale(Metric::Dot, &turned, 1.0);
+        let numbers: Vec<i8> = turned.iter().map(|q| (q / step).round() as i8).collect();
+        NibbleQuery {
+            metric: self.metric,
+            numbers: SignedCodes::coarse(&numbers),
+            // Two for the level's half steps.
+            unit: step * nibbles.step / 2.0,
+            with_centres: nibbles.centres.chunks(self.dim()).map(of_centre).collect(),
+        }
+    }
+
     /// The coded query.
     pub fn codes(&self) -> &CodeQuery {
-        &self.codes
+        self.codes.get_or_init(|| {
+            let values = &self.exact.values[..self.dim()];
+            CodeQuery::new(self.metric, values, self.exact.norm())
+        })
     }
 
     /// Kernels in use.

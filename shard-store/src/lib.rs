@@ -19,6 +19,7 @@ mod maintenance;
 pub mod manifest;
 mod memtable;
 mod merge;
+pub mod nibbles;
 mod open;
 mod pending;
 mod predicate;

@@ -2,7 +2,7 @@
 
 mod ann_data;
 
-use ann_data::{Numbers, Rows, ask, clustered, lexical, open, recall, sections};
+use ann_data::{Numbers, Rows, ask, clustered, lexical, open, recall, related, sections};
 use hopbine_proto::Metric;
 use hopbine_proto::call::SeedMode;
 use hopbine_proto::disk::FileBytes;
@@ -63,6 +63,36 @@ fn mean_recall(
     (sum / 40.0, way)
 }
 
+#[test]
+fn vectors_that_differ_little_within_a_relation_are_scanned_by_four_bits() {
+    for metric in [Metric::Cosine, Metric::L2, Metric::Dot] {
+        let rows = Rows::new(metric, 200, related(10_000, 200, 5));
+        let config = IndexConfig { ef_construction: 30, m: 4, recall_target: 0.9999, ..config() };
+        let sealed = rows.seal(&config);
+        let meta = &sealed.meta;
+        assert!(matches!(meta.way, Way::Nibbles { .. }), "{meta:?}");
+        assert!(meta.recall64 >= Some(0.999) && meta.alarm.is_some(), "{meta:?}");
+        let index = open(&sealed);
+        for k in [1, 64, 200] {
+            let (recall, way) = mean_recall(&index, &rows, k, RowFilter::none, &|_| true);
+            assert!(recall >= 0.99 && way.starts_with("4-bit scan"), "k={k} {way}: {recall}");
+        }
+        // More than half of the rows as candidates: then all codes are looked at.
+        let (recall, way) = mean_recall(&index, &rows, 3_000, RowFilter::none, &|_| true);
+        assert_eq!((recall, way.as_str()), (1.0, "scan"));
+        for (number, places) in [(0, 0..sealed.sketch.len()), (1, 0..sealed.sketch_terms.len())] {
+            let mut cut = sections(&sealed);
+            let part = if number == 0 { &mut cut.sketch } else { &mut cut.sketch_terms };
+            *part = Section::copied_from(&part[..places.end - 8]);
+            let damage = SegmentIndex::open(sealed.meta.clone(), cut).err().expect("refused");
+            assert_eq!(damage.section, "sketch");
+        }
+        let mut wrong = sealed.clone();
+        *wrong.sketch.last_mut().expect("numbers of centres") = 4;
+        assert!(SegmentIndex::open(wrong.meta.clone(), sections(&wrong)).is_err());
+    }
+}
+
 fn leak<T>(value: T) -> &'static T {
     Box::leak(Box::new(value))
 }
@@ -103,14 +133,15 @@ fn nearly_orthogonal_vectors_are_served_by_a_scan_that_says_why() {
     let config = || IndexConfig { ef_construction: 60, m: 8, ..config() };
     let bits = rows.seal(&config());
     assert!(matches!(bits.meta.way, Way::Bits { .. }), "{:?}", bits.meta);
-    assert!(bits.meta.alarm.is_some() && !bits.signs.is_empty() && !bits.graph.is_empty());
+    assert!(bits.meta.alarm.is_some() && !bits.sketch.is_empty() && !bits.graph.is_empty());
     for k in [1, 64, 200] {
         let (recall, way) = mean_recall(&open(&bits), &rows, k, RowFilter::none, &|_| true);
         assert!(recall >= 0.98 && way.starts_with("1-bit scan"), "k={k} {way}: {recall}");
     }
+    // A target of 1 takes what is exact by itself.
     let sealed = rows.seal(&IndexConfig { recall_target: 1.0, ..config() });
     assert_eq!(sealed.meta.way, Way::Scan, "{:?}", sealed.meta);
-    assert!(sealed.meta.alarm.is_some() && sealed.signs.is_empty() && !sealed.graph.is_empty());
+    assert!(sealed.meta.alarm.is_some() && sealed.sketch.is_empty() && !sealed.graph.is_empty());
     let (recall, way) = mean_recall(&open(&sealed), &rows, 64, RowFilter::none, &|_| true);
     assert_eq!((recall, way.as_str()), (1.0, "scan"));
     let forced = rows.seal(&IndexConfig { ef_search: EfSearch::Fixed(64), ..config() });

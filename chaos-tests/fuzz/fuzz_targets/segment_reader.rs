@@ -22,6 +22,7 @@ use hopbine_shard_store::graph::{
 };
 use hopbine_shard_store::kernel::norm;
 use hopbine_shard_store::manifest::SegmentMeta;
+use hopbine_shard_store::nibbles::NibbleEncoder;
 use hopbine_shard_store::segment::{PAGE_BYTES, Segment, SegmentRow, SegmentWriter};
 use hopbine_shard_store::segment::{Touched, VectorSpace};
 use hopbine_shard_store::signs::SignEncoder;
@@ -272,14 +273,15 @@ fn scrub(segment: &Segment) -> bool {
 }
 
 /// An index with a graph, in parts.
+#[derive(Clone)]
 struct Parts {
     meta: IndexMeta,
     codes: Vec<u8>,
     terms: Vec<u8>,
     members: Vec<u8>,
     graph: Vec<u8>,
-    signs: Vec<u8>,
-    sign_terms: Vec<u8>,
+    sketch: Vec<u8>,
+    sketch_terms: Vec<u8>,
 }
 
 impl Parts {
@@ -289,8 +291,8 @@ impl Parts {
             terms: Section::copied_from(&self.terms),
             members: Section::copied_from(&self.members),
             graph: Section::copied_from(&self.graph),
-            signs: Section::copied_from(&self.signs),
-            sign_terms: Section::copied_from(&self.sign_terms),
+            sketch: Section::copied_from(&self.sketch),
+            sketch_terms: Section::copied_from(&self.sketch_terms),
         };
         SegmentIndex::open(self.meta.clone(), sections).ok()
     }
@@ -323,7 +325,8 @@ impl VectorSource for Vectors {
     }
 }
 
-static PARTS: LazyLock<Parts> = LazyLock::new(|| {
+/// The same index with 1-bit codes and with 4-bit ones.
+static PARTS: LazyLock<[Parts; 2]> = LazyLock::new(|| {
     let config = IndexConfig { m: 4, ef_construction: 16, ..IndexConfig::default() };
     let vectors = Vectors::new(45);
     let key = |row: u32| FactKey::new(row.into(), 0, 0);
@@ -342,8 +345,8 @@ static PARTS: LazyLock<Parts> = LazyLock::new(|| {
         terms: sealed.terms,
         members: sealed.members,
         graph: Vec::new(),
-        signs: Vec::new(),
-        sign_terms: Vec::new(),
+        sketch: Vec::new(),
+        sketch_terms: Vec::new(),
     };
     let index = parts.open().expect("as it was sealed");
     let levels: Vec<u8> = (0..parts.meta.nodes).map(|node| level_of(key(node), 0, 4)).collect();
@@ -357,24 +360,31 @@ static PARTS: LazyLock<Parts> = LazyLock::new(|| {
         let vector = vector.expect("a node's row has a vector");
         encoder.push(vector.values, vector.norm);
     }
-    (parts.signs, parts.sign_terms) = encoder.finish();
-    let whole = parts.open().expect("with its graph and signs");
-    assert!(whole.graph().is_some() && whole.signs().is_some());
-    parts
+    let dim = SPACE.dim as usize;
+    let rows: Vec<(u8, Vec<f32>, f64)> = (0..parts.meta.nodes)
+        .map(|node| {
+            let Ok(vector) = vectors.vector(members.first_row(node));
+            let vector = vector.expect("a node's row has a vector");
+            ((node % 2) as u8, vector.values.to_vec(), vector.norm)
+        })
+        .collect();
+    let sample = rows.iter().map(|(number, row, norm)| (*number, &row[..], *norm));
+    let mut nibbles = NibbleEncoder::new(SPACE.metric, dim, vec![0.25; 2 * dim], sample.clone());
+    sample.for_each(|(number, row, norm)| nibbles.push(number, row, norm));
+    [encoder.finish(), nibbles.finish()].map(|(sketch, sketch_terms)| {
+        let mut parts = Parts { sketch, sketch_terms, ..parts.clone() };
+        if parts.sketch_terms.len() % (4 * dim) == 4 {
+            parts.meta.way = Way::Nibbles { rerank: 10 };
+        }
+        let whole = parts.open().expect("with its graph and sketch");
+        assert!(whole.graph().is_some() && whole.sketch().is_some());
+        parts
+    })
 });
 
 fn edited_index(mut input: Input<'_>) {
-    let base = &*PARTS;
-    let mut parts = Parts {
-        meta: base.meta.clone(),
-        codes: base.codes.clone(),
-        terms: base.terms.clone(),
-        members: base.members.clone(),
-        graph: base.graph.clone(),
-        signs: base.signs.clone(),
-        sign_terms: base.sign_terms.clone(),
-    };
     let what = input.byte();
+    let mut parts = PARTS[usize::from(what >> 7)].clone();
     if what & 0x10 != 0 {
         let places = [&mut parts.meta.rows, &mut parts.meta.vectors, &mut parts.meta.nodes];
         for place in places {
@@ -385,7 +395,8 @@ fn edited_index(mut input: Input<'_>) {
         let number = u32::from_le_bytes(input.take());
         parts.meta.way = match number >> 31 {
             0 => Way::Graph { ef: number % 1_000 },
-            _ => Way::Bits { rerank: number % 30 },
+            _ if number >> 30 & 1 == 0 => Way::Bits { rerank: number % 30 },
+            _ => Way::Nibbles { rerank: number % 30 },
         };
     }
     if what & 0x40 != 0 {
@@ -397,8 +408,8 @@ fn edited_index(mut input: Input<'_>) {
         0 => &mut parts.codes,
         1 => &mut parts.terms,
         2 => &mut parts.members,
-        3 => &mut parts.signs,
-        4 => &mut parts.sign_terms,
+        3 => &mut parts.sketch,
+        4 => &mut parts.sketch_terms,
         _ => &mut parts.graph,
     };
     edit(part, &mut input);

@@ -6,19 +6,23 @@
 //! | terms   | nodes × 8                | error f32, size f32 of each node, see `RowTerms`      |
 //! | members | 0 or 4 × words           | rows ↔ nodes, see `members.rs`                        |
 //! | graph   | 0 or varies              | links, see `layout.rs`                                |
-//! | signs   | 0 or words × 8           | 1-bit codes, see `signs.rs`                           |
-//! | sign    | 0 or 4 × (dim + 3 nodes) | their centre, then three f32 of each node             |
-//! | terms   |                          |                                                       |
+//! | sketch  | 0 or varies              | codes of 1 bit (`signs.rs`) or of 4 (`nibbles.rs`)    |
+//! | sketch  | 0 or 4 × (dim + 3 nodes) | of 1 bit: centre, then three f32 of each node         |
+//! | terms   | or varies                | of 4 bits: see `nibbles.rs`                           |
+//!
+//! The chosen way in the record says which codes a sketch has; without one of them it is empty.
 //!
 //! Each section starts at a multiple of 64. Opening checks sizes, offsets and every number that is
 //! later used as a place; the contents' checksums are the segment file's business.
 
 use super::layout::GraphView;
 use super::members::Members;
-use super::meta::IndexMeta;
+use super::meta::{IndexMeta, Way};
+use super::sketch::Sketch;
 use super::walk::Scorer;
 use crate::codes::{CodeQuery, code_stride};
 use crate::kernel::{Kernels, cast};
+use crate::nibbles::Nibbles;
 use crate::signs::{SIGN_TERMS, Signs, sign_section_words};
 use hopbine_proto::disk::FileBytes;
 use hopbine_proto::limits::DIM_MAX;
@@ -28,7 +32,7 @@ use std::ops::Range;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("ann section {section} is damaged at byte {offset}: {what}")]
 pub struct IndexDamage {
-    /// `codes`, `terms`, `members`, `graph` or `signs`.
+    /// `codes`, `terms`, `members`, `graph` or `sketch`.
     pub section: &'static str,
     /// Byte inside the section, 0 when the whole is wrong.
     pub offset: u64,
@@ -75,10 +79,10 @@ pub struct IndexSections {
     pub members: Section,
     /// Links; empty when there is no graph.
     pub graph: Section,
-    /// 1-bit codes; empty when there are none.
-    pub signs: Section,
-    /// Centre and terms of the 1-bit codes; empty when there are none.
-    pub sign_terms: Section,
+    /// Codes of 1 or 4 bits; empty when there are none.
+    pub sketch: Section,
+    /// What belongs to them; empty when there are none.
+    pub sketch_terms: Section,
 }
 
 /// A sealed index, checked and ready to be searched.
@@ -107,11 +111,19 @@ impl SegmentIndex {
         if !(meta.scale.is_finite() && meta.scale > 0.0 && meta.error_max >= 0.0) {
             return Err(damage("codes", "impossible scale"));
         }
-        if !(sections.signs.is_empty() && sections.sign_terms.is_empty()) {
-            let words = cast::u64s(&sections.signs).map_or(0, <[u64]>::len);
-            let terms = cast::f32s(&sections.sign_terms).map_or(0, <[f32]>::len);
-            if (words, terms) != (sign_section_words(nodes, dim), dim + SIGN_TERMS * nodes) {
-                return Err(damage("signs", "another length than the record says"));
+        if !(sections.sketch.is_empty() && sections.sketch_terms.is_empty()) {
+            let words = cast::u64s(&sections.sketch).map_or(0, <[u64]>::len);
+            let terms = cast::f32s(&sections.sketch_terms).unwrap_or_default();
+            let sound = match meta.way {
+                Way::Nibbles { .. } => Nibbles::read(&sections.sketch, terms, nodes, dim)
+                    .is_some_and(|nibbles| nibbles.is_sound(dim)),
+                _ => {
+                    let expected = (sign_section_words(nodes, dim), dim + SIGN_TERMS * nodes);
+                    (words, terms.len()) == expected
+                }
+            };
+            if !sound {
+                return Err(damage("sketch", "another length than the record says"));
             }
         }
         if !sections.graph.is_empty() {
@@ -139,12 +151,20 @@ impl SegmentIndex {
         (!graph.is_empty()).then(|| GraphView::read(graph).expect("open checked this section"))
     }
 
-    /// The 1-bit codes of the nodes, if there are any.
-    pub fn signs(&self) -> Option<Signs<'_>> {
-        let words = cast::u64s(&self.sections.signs).expect("open checked this section");
-        let numbers = cast::f32s(&self.sections.sign_terms).expect("open checked this section");
-        let (centre, terms) = numbers.split_at_checked(self.meta.dim as usize)?;
-        (!words.is_empty()).then_some(Signs { words, centre, terms })
+    /// The short codes of the nodes, if there are any.
+    pub fn sketch(&self) -> Option<Sketch<'_>> {
+        let (sketch, dim) = (&self.sections.sketch, self.meta.dim as usize);
+        if sketch.is_empty() {
+            return None;
+        }
+        let numbers = cast::f32s(&self.sections.sketch_terms).expect("open checked this section");
+        if let Way::Nibbles { .. } = self.meta.way {
+            let nodes = self.meta.nodes as usize;
+            return Nibbles::read(sketch, numbers, nodes, dim).map(Sketch::Nibbles);
+        }
+        let words = cast::u64s(sketch).expect("open checked this section");
+        let (centre, terms) = numbers.split_at_checked(dim)?;
+        Some(Sketch::Signs(Signs { words, centre, terms }))
     }
 
     /// Codes and terms of the nodes.

@@ -1,12 +1,12 @@
 //! Choosing how a sealed segment is searched, by measuring it on its own vectors.
 //!
 //! Queries are sampled nodes, which do not count as their own answer; perturbed copies of nodes
-//! would be too easy. The truth is a scan, which is exact. A 1-bit scan is tried with growing
-//! numbers of candidates and a graph walk with growing beams, each until it reaches the recall
-//! target or costs more than what was found before; the cheapest wins. Cost is counted, not timed,
+//! would be too easy. The truth is a scan, which is exact. A 1-bit scan and a 4-bit
+//! scan are tried with growing numbers of candidates and a graph walk with growing beams, each
+//! until it reaches the recall target or costs more than what was found before; the cheapest wins.
+//! Where the target is 1, only what is exact by itself will do, not what a sample found to be. Cost is counted, not timed,
 //! so that every machine chooses alike.
 
-use super::bits::promising;
 use super::index::{NodeCodes, QueryScorer};
 use super::layout::GraphView;
 use super::meta::Way;
@@ -14,15 +14,16 @@ use super::nearest::Nearest;
 use super::scan::Scored;
 use super::scratch::Scratch;
 use super::search::rerank_count;
+use super::sketch::Sketch;
 use super::walk::{beam, descend};
 use crate::codes::Query;
-use crate::signs::{Signs, sign_words};
+use crate::signs::sign_words;
 use hopbine_proto::graph::{EfSearch, IndexConfig};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Beams tried, narrowest first.
 const LADDER: [u32; 5] = [64, 128, 256, 512, 1024];
-/// Candidates of a 1-bit scan tried, fewest first.
+/// Candidates of a scan of short codes tried, fewest first.
 const RERANKS: [u32; 6] = [192, 384, 768, 1536, 3072, 6144];
 /// Sampled queries: recall@64 is then the mean of 6,400 answers, within about 0.005.
 const SAMPLES: usize = 100;
@@ -39,6 +40,11 @@ const COST_IN_ORDER: (f64, f64) = (4.0, 1.5);
 const COST_ON_WALK: (f64, f64) = (20.0, 3.0);
 /// A node's 1-bit code, `(per node, per word of 64 components)`, its ranking included.
 const COST_SIGNS: (f64, f64) = (1.5, 0.2);
+/// A node's 4-bit code, `(per node, per cache line)`, its ranking included.
+const COST_NIBBLES: (f64, f64) = (4.0, 1.5);
+/// Share of the misses allowed that a scan of 4-bit codes may have: some candidates more cost it
+/// next to nothing.
+const NIBBLE_MISSES: f64 = 0.1;
 const COST_EXACT: f64 = 0.3;
 
 /// What was found.
@@ -94,7 +100,7 @@ pub(super) struct Measured<'a> {
     pub codes: NodeCodes<'a>,
     pub terms_max: (f32, f32),
     pub graph: GraphView<'a>,
-    pub signs: Signs<'a>,
+    pub sketches: [Sketch<'a>; 2],
     pub config: &'a IndexConfig,
 }
 
@@ -126,15 +132,17 @@ impl Measured<'_> {
         let ladder = fixed.as_ref().map_or(&LADDER[..], std::slice::from_ref);
         let dim = samples.first().map_or(0, |sample| sample.query.dim());
         let mut cost = scan.cost(COST_IN_ORDER, &self.codes, dim);
-        let bits = match fixed {
-            None => self.cheapest_bits(&samples, exact, &mut scratch, cost),
-            Some(_) => Ok(None),
-        }?;
-        if let Some((_, of_bits)) = &bits {
-            cost = *of_bits;
+        let mut short = None;
+        if fixed.is_none() && self.config.recall_target < 1.0 {
+            for sketch in &self.sketches {
+                let found = self.cheapest_of(sketch, &samples, exact, &mut scratch, cost)?;
+                if let Some((choice, of_sketch)) = found {
+                    (short, cost) = (Some(choice), of_sketch);
+                }
+            }
         }
-        let instead = |choice: Choice| match bits {
-            Some((Choice { way, recall64, recall10, .. }, _)) => {
+        let instead = |choice: Choice| match short {
+            Some(Choice { way, recall64, recall10, .. }) => {
                 Choice { way, recall64, recall10, ..choice }
             }
             None => choice,
@@ -198,9 +206,10 @@ impl Measured<'_> {
         Ok(nearest.into_sorted())
     }
 
-    /// The smallest 1-bit scan that reaches the recall target below `cost`, and its own cost.
-    fn cheapest_bits<E>(
+    /// The smallest scan of short codes that reaches the recall target below `cost`, and its own cost.
+    fn cheapest_of<E>(
         &self,
+        sketch: &Sketch<'_>,
         samples: &[Sample],
         exact: &dyn Fn(&Query, u32) -> Result<f64, E>,
         scratch: &mut Scratch,
@@ -208,27 +217,33 @@ impl Measured<'_> {
     ) -> Result<Option<(Choice, f64)>, E> {
         let dim = samples.first().map_or(0, |sample| sample.query.dim());
         let nodes = (self.codes.len() as usize * samples.len()) as f64;
-        let of_signs = nodes * (COST_SIGNS.0 + COST_SIGNS.1 * sign_words(dim) as f64);
+        let misses = 1.0 - self.config.recall_target;
+        let ((per_node, per_part), parts, misses) = match sketch {
+            Sketch::Signs(_) => (COST_SIGNS, sign_words(dim), misses),
+            Sketch::Nibbles(of) => (COST_NIBBLES, of.stride / 64, misses * NIBBLE_MISSES),
+        };
+        let of_sketch = nodes * (per_node + per_part * parts as f64);
         for rerank in RERANKS {
             if rerank as usize * 2 >= self.codes.len() as usize {
                 break;
             }
-            let tally = self.try_bits(rerank, samples, exact, scratch)?;
-            let own = of_signs + tally.cost(COST_ON_WALK, &self.codes, dim);
+            let tally = self.try_sketch(sketch, rerank, samples, exact, scratch)?;
+            let own = of_sketch + tally.cost(COST_ON_WALK, &self.codes, dim);
             if own >= cost {
                 break;
             }
             let (recall64, recall10) = (tally.recall64(), tally.recall10());
-            if recall64 >= self.config.recall_target {
-                let way = Way::Bits { rerank };
+            if recall64 >= 1.0 - misses {
+                let way = sketch.way(rerank);
                 return Ok(Some((Choice { way, recall64, recall10, alarm: None }, own)));
             }
         }
         Ok(None)
     }
 
-    fn try_bits<E>(
+    fn try_sketch<E>(
         &self,
+        sketch: &Sketch<'_>,
         rerank: u32,
         samples: &[Sample],
         exact: &dyn Fn(&Query, u32) -> Result<f64, E>,
@@ -239,7 +254,7 @@ impl Measured<'_> {
             let query = &sample.query;
             // One more, since the node itself is taken out.
             let count = rerank as usize + 1;
-            promising(&self.signs, &self.codes, query, count, scratch);
+            sketch.promising(&self.codes, query, count, scratch);
             tally.scored += count as u64;
             let Scratch { scores, batch, nodes, .. } = &mut *scratch;
             let terms = |at: u32| {

@@ -23,6 +23,11 @@ pub enum Way {
         /// Rows whose 8-bit codes are looked at.
         rerank: u32,
     },
+    /// The same with 4-bit codes first.
+    Nibbles {
+        /// Rows whose 8-bit codes are looked at.
+        rerank: u32,
+    },
 }
 
 impl fmt::Display for Way {
@@ -31,6 +36,7 @@ impl fmt::Display for Way {
             Self::Graph { ef } => write!(f, "graph ef={ef}"),
             Self::Scan => f.write_str("scan"),
             Self::Exact => f.write_str("exact"),
+            Self::Nibbles { rerank } => write!(f, "4-bit scan rerank={rerank}"),
             Self::Bits { rerank } => write!(f, "1-bit scan rerank={rerank}"),
         }
     }

@@ -7,14 +7,14 @@
 //! - `layout.rs` the graph on disk
 //! - `search.rs` the façade: which way to take, `search_segment`
 //! - `tail.rs` rows that are not sealed yet: `TailChunk`, `search_tail`
-//! - `walk.rs` a beam over the graph · `bits.rs` the 1-bit scan · `scan.rs` scores to exact answers
+//! - `walk.rs` a beam over the graph · `sketch.rs` the 1-bit and 4-bit scans
+//! - `scan.rs` scores to exact answers
 //! - `nearest.rs` the best k
 //! - `scratch.rs` memory that searches use one after the other
 //! - `seal.rs` vectors in, index out · `measure.rs` how to search it
 //! - `build.rs` our builder · `hnsw_crate.rs` the hnsw_rs crate as one · `reach.rs` repairs
 
 pub mod ask;
-mod bits;
 pub mod build;
 pub mod hnsw_crate;
 pub mod index;
@@ -28,6 +28,7 @@ mod scan;
 pub mod scratch;
 pub mod seal;
 pub mod search;
+mod sketch;
 pub mod tail;
 mod walk;
 

@@ -66,6 +66,13 @@ fn any_within(scores: &[f32], bound: f32) -> bool {
     !scores.iter().fold(true, |all_above, score| all_above & (*score > bound))
 }
 
+/// Which of up to 32 scores are not above `bound`; also those of which that cannot be said.
+#[inline]
+fn within(scores: &[f32], bound: f32) -> u32 {
+    let bit = |(at, score): (usize, &f32)| (1 - u32::from(*score > bound)) << at;
+    scores.iter().enumerate().map(bit).fold(0, |bits, bit| bits | bit)
+}
+
 /// The distance beyond which nothing matters, turned into scores.
 struct Limit<'a> {
     scored: &'a Scored<'a>,
@@ -157,9 +164,12 @@ fn gather(all_scores: &[f32], after: Option<u64>, bound: f32, count: usize, batc
         if !any_within(scores, worst_score) {
             continue;
         }
-        for (at, score) in scores.iter().enumerate() {
+        let mut left = within(scores, worst_score);
+        while left != 0 {
+            let at = left.trailing_zeros() as usize;
+            left &= left - 1;
             let candidate = block * BLOCK + at;
-            let key = key(*score, candidate as u32);
+            let key = key(scores[at], candidate as u32);
             if key > worst || after.is_some_and(|after| key <= after) {
                 continue;
             }

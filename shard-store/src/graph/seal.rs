@@ -9,12 +9,15 @@ use super::measure::Measured;
 use super::members::Groups;
 use super::meta::{IndexMeta, Way};
 use super::reach::repair;
+use super::sketch::Sketch;
 use crate::codes::{Query, code_stride, encode_row, factor, scale_for};
 use crate::kernel::cast;
+use crate::nibbles::{Means, NibbleEncoder, Nibbles, centred_relations};
 use crate::signs::{SignEncoder, Signs};
 use hopbine_proto::disk::FileBytes;
 use hopbine_proto::graph::{BuilderKind, IndexConfig};
 use hopbine_proto::{FactKey, Metric};
+use std::collections::HashMap;
 
 /// Distinct vectors from which on a graph is built: below, a scan costs less than a walk.
 pub const GRAPH_NODES_MIN: u32 = 8 * 1024;
@@ -22,6 +25,8 @@ pub const GRAPH_NODES_MIN: u32 = 8 * 1024;
 const GRAPH_LINKS_MAX: u64 = 1 << 31;
 /// Components looked at to find the scale of the codes.
 const SCALE_SAMPLES: usize = 1 << 20;
+/// The same for the step of the 4-bit codes, of which several are tried.
+const STEP_SAMPLES: usize = 1 << 17;
 /// Share of components that must fit the codes; the rest is clamped.
 const SCALE_SHARE: f64 = 0.9999;
 
@@ -52,10 +57,10 @@ pub struct Sealed {
     pub members: Vec<u8>,
     /// Links; empty when there is no graph.
     pub graph: Vec<u8>,
-    /// 1-bit codes; empty when they are not the chosen way.
-    pub signs: Vec<u8>,
-    /// Their centre and terms.
-    pub sign_terms: Vec<u8>,
+    /// Codes of 1 or 4 bits; empty when neither is the chosen way.
+    pub sketch: Vec<u8>,
+    /// What belongs to them.
+    pub sketch_terms: Vec<u8>,
     /// What to open it with again.
     pub meta: IndexMeta,
 }
@@ -83,25 +88,27 @@ pub fn seal<V: VectorSource + ?Sized>(input: &SealInput<'_, V>) -> Result<Sealed
         recall10: None,
         alarm: None,
     };
-    let (mut graph, mut signs) = (Vec::new(), (Vec::new(), Vec::new()));
+    let (mut graph, mut sketch) = (Vec::new(), (Vec::new(), Vec::new()));
     if meta.nodes >= GRAPH_NODES_MIN {
         let stride = code_stride(input.dim);
         let codes = NodeCodes { codes: &codes, terms: &terms, stride, scale };
         match nodes.build(codes) {
             Ok(bytes) => {
-                let bits = nodes.signs()?;
-                nodes.measure(codes, &bytes, &bits, &mut meta)?;
+                let (signs, nibbles) = (nodes.signs()?, nodes.nibbles()?);
+                nodes.measure(codes, &bytes, &signs, &nibbles, &mut meta)?;
                 graph = bytes;
-                if matches!(meta.way, Way::Bits { .. }) {
-                    signs = bits;
+                match meta.way {
+                    Way::Bits { .. } => sketch = signs,
+                    Way::Nibbles { .. } => sketch = nibbles,
+                    Way::Graph { .. } | Way::Scan | Way::Exact => {}
                 }
             }
             Err(reason) => meta.alarm = Some(reason),
         }
     }
     let terms = terms.iter().flat_map(|term| term.to_le_bytes()).collect();
-    let (signs, sign_terms) = signs;
-    Ok(Sealed { codes, terms, members: groups.to_bytes(), graph, signs, sign_terms, meta })
+    let (sketch, sketch_terms) = sketch;
+    Ok(Sealed { codes, terms, members: groups.to_bytes(), graph, sketch, sketch_terms, meta })
 }
 
 /// The distinct vectors of an input, each by its first row.
@@ -164,6 +171,34 @@ impl<V: VectorSource + ?Sized> Nodes<'_, V> {
         Ok(encoder.finish())
     }
 
+    /// 4-bit codes around the means of the frequent relations.
+    fn nibbles(&self) -> Result<(Vec<u8>, Vec<u8>), V::Error> {
+        let (metric, dim, count) =
+            (self.input.metric, self.input.dim, self.first_rows.len() as u32);
+        let relation = |node: u32| (self.input.key)(self.first_rows[node as usize]).relation;
+        let mut rows = HashMap::new();
+        (0..count).for_each(|node| *rows.entry(relation(node)).or_default() += 1);
+        let centred = centred_relations(&rows);
+        let number = |node| centred.get(&relation(node)).copied().unwrap_or(0);
+        let mut means = Means::new(metric, centred.len() + 1, dim);
+        for node in 0..count {
+            let vector = self.vector(node)?;
+            means.push(number(node), vector.values, vector.norm);
+        }
+        let step = (count as usize * dim).div_ceil(STEP_SAMPLES).max(1);
+        let mut sample = Vec::new();
+        for node in (0..count).step_by(step) {
+            let vector = self.vector(node)?;
+            sample.push((number(node), vector.values, vector.norm));
+        }
+        let mut encoder = NibbleEncoder::new(metric, dim, means.finish(), sample);
+        for node in 0..count {
+            let vector = self.vector(node)?;
+            encoder.push(number(node), vector.values, vector.norm);
+        }
+        Ok(encoder.finish())
+    }
+
     fn build(&self, codes: NodeCodes<'_>) -> Result<Vec<u8>, String> {
         let config = self.input.config;
         let links = u64::from(codes.len()) * (u64::from(config.m) * 2 + 8);
@@ -187,18 +222,25 @@ impl<V: VectorSource + ?Sized> Nodes<'_, V> {
         codes: NodeCodes<'_>,
         graph: &[u8],
         (signs, sign_terms): &(Vec<u8>, Vec<u8>),
+        (nibbles, nibble_terms): &(Vec<u8>, Vec<u8>),
         meta: &mut IndexMeta,
     ) -> Result<(), V::Error> {
         let words = FileBytes::copied_from(signs);
         let numbers = FileBytes::copied_from(sign_terms);
+        let nibble_terms = FileBytes::copied_from(nibble_terms);
         let numbers = cast::f32s(&numbers).expect("copied to an aligned place");
         let (centre, terms) = numbers.split_at(self.input.dim);
         let words = cast::u64s(&words).expect("copied to an aligned place");
-        let signs = Signs { words, centre, terms };
+        let signs = Sketch::Signs(Signs { words, centre, terms });
+        let of_nibbles = cast::f32s(&nibble_terms).expect("copied to an aligned place");
+        let nodes = codes.len() as usize;
+        let nibbles = Nibbles::read(nibbles, of_nibbles, nodes, self.input.dim);
+        let nibbles = Sketch::Nibbles(nibbles.expect("laid out just now"));
+        let sketches = [signs, nibbles];
         let graph = crate::graph::Section::copied_from(graph);
         let graph = GraphView::read(&graph).expect("the graph was laid out just now");
         let terms_max = (meta.error_max, meta.size_max);
-        let measured = Measured { codes, terms_max, graph, signs, config: self.input.config };
+        let measured = Measured { codes, terms_max, graph, sketches, config: self.input.config };
         let query = |node| Ok(Query::new(self.input.metric, self.vector(node)?.values));
         let exact = |query: &Query, node| {
             let vector = self.vector(node)?;

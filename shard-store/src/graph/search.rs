@@ -1,7 +1,6 @@
 //! Searching one sealed segment: which way to take, and taking it.
 
 use super::ask::{RowSet, RunAsk, VectorSource};
-use super::bits::promising;
 use super::index::{QueryScorer, SegmentIndex};
 use super::layout::GraphView;
 use super::members::Members;
@@ -53,7 +52,7 @@ pub fn search_segment<V: VectorSource + ?Sized>(
             scan_exact(vectors, ask, index.meta().rows, |row| row, search.work)
         }
         (Way::Graph { ef }, Some(graph)) => search.walk(&graph, ef, scratch),
-        (Way::Bits { rerank }, _) => search.bits(rerank, scratch),
+        (Way::Bits { rerank } | Way::Nibbles { rerank }, _) => search.sketched(rerank, scratch),
         _ => search.scan(scratch),
     }
 }
@@ -188,17 +187,21 @@ impl<V: VectorSource + ?Sized> Search<'_, V> {
         Ok(passed)
     }
 
-    /// 1-bit codes of all nodes where nothing but dead rows is left out; a scan otherwise, or when
+    /// Short codes of all nodes where nothing but dead rows is left out; a scan otherwise, or when
     /// too little was found.
-    fn bits(&mut self, rerank: u32, scratch: &mut Scratch) -> Result<Vec<(f64, u32)>, V::Error> {
+    fn sketched(
+        &mut self,
+        rerank: u32,
+        scratch: &mut Scratch,
+    ) -> Result<Vec<(f64, u32)>, V::Error> {
         let (codes, query, filter) = (self.index.codes(), self.ask.query, &self.ask.filter);
         let plain = matches!(filter.rows, RowSet::All) && filter.predicate.is_none();
         let wanted = (self.ask.k as f64 / MEASURED_K as f64).max(1.0) / self.share_that_lives();
         let count = (f64::from(rerank) * wanted).ceil() as usize;
-        let signs = self.index.signs().filter(|_| plain && count * 2 < codes.len() as usize);
-        let Some(signs) = signs else { return self.scan(scratch) };
-        promising(&signs, &codes, query, count, scratch);
-        self.work.codes_scored += (signs.len() + count) as u64;
+        let sketch = self.index.sketch().filter(|_| plain && count * 2 < codes.len() as usize);
+        let Some(sketch) = sketch else { return self.scan(scratch) };
+        sketch.promising(&codes, query, count, scratch);
+        self.work.codes_scored += u64::from(codes.len()) + count as u64;
         let Scratch { scores, batch, nodes, .. } = scratch;
         let mut nearest = Nearest::new(self.ask.k);
         let terms = |at: u32| (codes.error(nodes[at as usize]), codes.size(nodes[at as usize]));
@@ -213,7 +216,7 @@ impl<V: VectorSource + ?Sized> Search<'_, V> {
         if self.ask.k > 0 && nearest.limit().is_none() {
             return self.scan(scratch);
         }
-        self.work.ways.push(format!("1-bit scan rerank={count}"));
+        self.work.ways.push(sketch.way(count as u32).to_string());
         Ok(nearest.into_sorted())
     }
 

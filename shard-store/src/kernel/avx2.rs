@@ -19,6 +19,7 @@ const KERNELS: Kernels = Kernels {
     squared_norm,
     code_dots,
     code_dots_at,
+    nibble_dots,
     sign_sums,
 };
 
@@ -90,6 +91,13 @@ fn code_dots(query: &SignedCodes, codes: &[u8], out: &mut [i32]) {
     for (row, out) in codes.chunks_exact(stride).zip(out) {
         // SAFETY: see `dot` for the instructions; `row` is as long as `query`.
         *out = unsafe { code_dot(query, row) };
+    }
+}
+
+fn nibble_dots(query: &SignedCodes, levels: &[u8], out: &mut [i32]) {
+    for (row, out) in levels.chunks_exact(query.stride() / 2).zip(out) {
+        // SAFETY: see `dot` for the instructions; `row` has half as many bytes as `query` numbers.
+        *out = 2 * unsafe { level_dot(query.high(), row) } - 15 * query.sum();
     }
 }
 
@@ -228,6 +236,42 @@ unsafe fn part_dot(part: &[i8], row: &[u8]) -> i32 {
         let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(signed), _mm256_sign_epi8(q, signed));
         sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, ones));
     }
+    sum_of_lanes(sum)
+}
+
+/// Sum of `number * level`.
+///
+/// # Safety
+/// Needs AVX2; `row` has half as many bytes as `numbers` has elements, a multiple of 64.
+#[target_feature(enable = "avx2")]
+#[inline]
+unsafe fn level_dot(numbers: &[i8], row: &[u8]) -> i32 {
+    let (mut sum, mask, ones) =
+        (_mm256_setzero_si256(), _mm256_set1_epi8(15), _mm256_set1_epi16(1));
+    for start in (0..row.len()).step_by(32) {
+        // Each line of 64 bytes meets 128 numbers.
+        let at = start / 64 * 128 + start % 64;
+        // SAFETY: `start + 32` is at most the length of the row, `at + 96` that of the numbers.
+        let (levels, low, high) = unsafe {
+            (
+                _mm256_loadu_si256(row.as_ptr().add(start).cast()),
+                _mm256_loadu_si256(numbers.as_ptr().add(at).cast()),
+                _mm256_loadu_si256(numbers.as_ptr().add(at + 64).cast()),
+            )
+        };
+        let upper = _mm256_and_si256(_mm256_srli_epi16::<4>(levels), mask);
+        let pairs = _mm256_add_epi16(
+            _mm256_maddubs_epi16(_mm256_and_si256(levels, mask), low),
+            _mm256_maddubs_epi16(upper, high),
+        );
+        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, ones));
+    }
+    sum_of_lanes(sum)
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn sum_of_lanes(sum: __m256i) -> i32 {
     let four = _mm_add_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256::<1>(sum));
     let two = _mm_add_epi32(four, _mm_shuffle_epi32::<0b00_00_11_10>(four));
     _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32::<0b00_00_00_01>(two)))

@@ -21,6 +21,7 @@ pub(super) fn available() -> Option<Kernels> {
         squared_norm,
         code_dots,
         code_dots_at,
+        nibble_dots,
         sign_sums: if counts_bits { sign_sums } else { super::avx2::sign_sums },
     })
 }
@@ -75,7 +76,13 @@ fn squared_norm(row: &[f32]) -> f64 {
 fn code_dots(query: &SignedCodes, codes: &[u8], out: &mut [i32]) {
     // SAFETY: see `dot` for the instructions; `Kernels::code_dots` checked that `codes` holds
     // `out.len()` rows as long as `query`, a multiple of 64.
-    unsafe { code_dots_avx512(query, codes, out) }
+    unsafe { dots_in_order::<false>(query, codes, out) }
+}
+
+fn nibble_dots(query: &SignedCodes, levels: &[u8], out: &mut [i32]) {
+    // SAFETY: see `dot` for the instructions; `Kernels::nibble_dots` checked that `levels` holds
+    // `out.len()` rows of half as many bytes as `query` has numbers, a multiple of 128.
+    unsafe { dots_in_order::<true>(query, levels, out) }
 }
 
 fn code_dots_at(query: &SignedCodes, codes: &[u8], rows: &[u32], out: &mut [i32]) {
@@ -165,18 +172,25 @@ fn reduce(low: __m512d, high: __m512d) -> f64 {
     _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)))
 }
 
-/// Rows that each stream of a scan fetches ahead.
-const PREFETCH_ROWS: usize = 4;
+/// Rows of a list that are fetched before their turn.
+const AHEAD_ROWS: usize = 8;
+/// How far each stream of a scan fetches ahead.
+const AHEAD_BYTES: usize = 4 * 384;
 
+/// Rows of 4-bit levels or of 8-bit codes.
+///
 /// # Safety
-/// Needs AVX-512 F and VNNI; `codes` holds `out.len()` rows as long as `query`.
+/// Needs AVX-512 F and VNNI; `codes` holds `out.len()` rows, of as many bytes as `query` has
+/// numbers or, of levels, of half as many.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-unsafe fn code_dots_avx512(query: &SignedCodes, codes: &[u8], out: &mut [i32]) {
-    let (stride, base) = (query.stride(), codes.as_ptr());
+unsafe fn dots_in_order<const LEVELS: bool>(query: &SignedCodes, codes: &[u8], out: &mut [i32]) {
+    let stride = if LEVELS { query.stride() / 2 } else { query.stride() };
+    let base = codes.as_ptr();
     // SAFETY: the caller gives places of whole rows.
     let dots_of = |places| unsafe {
         let mut dots = [0; 4];
-        _mm_storeu_si128(dots.as_mut_ptr().cast(), codes4(query, places));
+        let sums = if LEVELS { levels4(query, places) } else { codes4(query, places) };
+        _mm_storeu_si128(dots.as_mut_ptr().cast(), sums);
         dots
     };
     // Four streams through the rows instead of one: the processor fetches ahead within a page of
@@ -187,7 +201,7 @@ unsafe fn code_dots_avx512(query: &SignedCodes, codes: &[u8], out: &mut [i32]) {
         let start = base.wrapping_add(row * stride);
         let places = [0, 1, 2, 3].map(|stream| start.wrapping_add(stream * step));
         for place in places {
-            let ahead = place.wrapping_add(PREFETCH_ROWS * stride);
+            let ahead = place.wrapping_add(AHEAD_BYTES);
             for line in (0..stride).step_by(64) {
                 _mm_prefetch::<_MM_HINT_T0>(ahead.wrapping_add(line).cast());
             }
@@ -211,6 +225,12 @@ unsafe fn code_dots_at_avx512(query: &SignedCodes, codes: &[u8], rows: &[u32], o
     let place = |row: u32| unsafe { base.add(row as usize * stride) };
     let mut i = 0;
     while i + 4 <= rows.len() {
+        for later in rows.iter().skip(i + AHEAD_ROWS).take(4) {
+            let start = base.wrapping_add(*later as usize * stride);
+            for line in (0..stride).step_by(64) {
+                _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(line).cast());
+            }
+        }
         let places = [place(rows[i]), place(rows[i + 1]), place(rows[i + 2]), place(rows[i + 3])];
         // SAFETY: the four rows lie inside `codes`, and `out` is as long as `rows`.
         unsafe { _mm_storeu_si128(out.as_mut_ptr().add(i).cast(), codes4(query, places)) }
@@ -274,4 +294,30 @@ fn reduce4([a, b, c, d]: [__m512i; 4]) -> __m128i {
     let all = _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
     let half = _mm256_add_epi32(_mm512_castsi512_si256(all), _mm512_extracti64x4_epi64::<1>(all));
     _mm_add_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256::<1>(half))
+}
+
+/// Sums of `query * (2 level - 15)`.
+///
+/// # Safety
+/// Needs AVX-512 F and VNNI; each place is followed by half as many bytes as `query` has numbers.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+#[inline]
+unsafe fn levels4(query: &SignedCodes, rows: [*const u8; 4]) -> __m128i {
+    let (numbers, mask) = (query.high(), _mm512_set1_epi8(15));
+    let mut sums = [_mm512_setzero_si512(); 4];
+    for start in (0..numbers.len()).step_by(128) {
+        // SAFETY: `start + 128` is at most the query's length, half of it that of every row.
+        unsafe {
+            let low = _mm512_loadu_si512(numbers.as_ptr().add(start).cast());
+            let high = _mm512_loadu_si512(numbers.as_ptr().add(start + 64).cast());
+            for (sum, row) in sums.iter_mut().zip(rows) {
+                let levels = _mm512_loadu_si512(row.add(start / 2).cast());
+                let upper = _mm512_and_si512(_mm512_srli_epi16::<4>(levels), mask);
+                *sum = _mm512_dpbusd_epi32(*sum, _mm512_and_si512(levels, mask), low);
+                *sum = _mm512_dpbusd_epi32(*sum, upper, high);
+            }
+        }
+    }
+    let offset = _mm_set1_epi32(15 * query.sum());
+    _mm_sub_epi32(_mm_slli_epi32::<1>(reduce4(sums)), offset)
 }

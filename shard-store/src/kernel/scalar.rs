@@ -10,6 +10,7 @@ pub(super) const KERNELS: Kernels = Kernels {
     squared_norm,
     code_dots,
     code_dots_at,
+    nibble_dots,
     sign_sums,
 };
 
@@ -72,6 +73,20 @@ fn code_dot(query: &SignedCodes, row: &[u8]) -> i32 {
     match query.low() {
         [] => dot(query.high()),
         low => 16 * dot(query.high()) + dot(low),
+    }
+}
+
+fn nibble_dots(query: &SignedCodes, levels: &[u8], out: &mut [i32]) {
+    for (row, out) in levels.chunks_exact(query.stride() / 2).zip(out) {
+        let mut sum = 0;
+        for (line, numbers) in row.chunks_exact(64).zip(query.high().chunks_exact(128)) {
+            let (low, high) = numbers.split_at(64);
+            for (byte, (low, high)) in line.iter().zip(low.iter().zip(high)) {
+                sum += i32::from(*low) * i32::from(byte & 15);
+                sum += i32::from(*high) * i32::from(byte >> 4);
+            }
+        }
+        *out = 2 * sum - 15 * query.sum();
     }
 }
 

@@ -14,6 +14,7 @@ pub struct Kernels {
     pub(super) squared_norm: fn(&[f32]) -> f64,
     pub(super) code_dots: fn(&SignedCodes, &[u8], &mut [i32]),
     pub(super) code_dots_at: fn(&SignedCodes, &[u8], &[u32], &mut [i32]),
+    pub(super) nibble_dots: fn(&SignedCodes, &[u8], &mut [i32]),
     pub(super) sign_sums: fn(&SignPlanes, &[u64], &mut [u32]),
 }
 
@@ -66,6 +67,15 @@ impl Kernels {
         let count = codes.len() / query.stride();
         assert!(rows.iter().all(|row| (*row as usize) < count), "row out of bounds");
         (self.code_dots_at)(query, codes, rows, out);
+    }
+
+    /// For each of the rows of 4-bit levels (see `nibbles.rs`) the sum of `query * (2 level - 15)`,
+    /// of the query's numbers of eight bits. `query` has twice as many numbers as a row has
+    /// bytes, a multiple of 128.
+    pub fn nibble_dots(&self, query: &SignedCodes, levels: &[u8], out: &mut [i32]) {
+        assert!(query.stride().is_multiple_of(128), "numbers are not whole lines of levels");
+        assert_eq!(levels.len(), out.len() * query.stride() / 2, "levels are not whole rows");
+        (self.nibble_dots)(query, levels, out);
     }
 
     /// For each row the sum of the levels of `planes` at its set bits. `words` holds groups of
@@ -148,6 +158,14 @@ impl SignedCodes {
             codes.low[at] = (number - 16 * high) as i8;
             codes.sum += i32::from(*number);
         }
+        codes
+    }
+
+    /// Numbers of 8 bits: a multiple of 64 of them, at most 4,096, so that sums fit.
+    pub fn coarse(numbers: &[i8]) -> Self {
+        let mut codes = Self::zeros(numbers.len());
+        codes.high.copy_from_slice(numbers);
+        codes.sum = numbers.iter().map(|number| i32::from(*number)).sum();
         codes
     }
 
@@ -292,6 +310,35 @@ mod tests {
                         prop_assert_eq!(i64::from(dot), plain(*at as usize), "{}", kernels.name);
                     }
                 }
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn all_kernels_give_the_same_nibble_dots(
+            lines in 1usize..=32, rows in 1usize..13, seed in any::<u64>(), dense in any::<bool>(),
+        ) {
+            let mut state = seed | 1;
+            let mut byte = || {
+                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                if dense { u8::MAX } else { (state >> 40) as u8 }
+            };
+            let numbers: Vec<i8> = (0..128 * lines).map(|_| (byte() as i8).max(-127)).collect();
+            let query = SignedCodes::coarse(&numbers);
+            let levels: Vec<u8> = (0..64 * lines * rows).map(|_| byte()).collect();
+            let plain = |row: usize| -> i32 {
+                (0..128 * lines).map(|i| {
+                    let byte = levels[64 * (lines * row + i / 128) + i % 64];
+                    let level = if i % 128 < 64 { byte & 15 } else { byte >> 4 };
+                    i32::from(numbers[i]) * (2 * i32::from(level) - 15)
+                }).sum()
+            };
+            let expected: Vec<i32> = (0..rows).map(plain).collect();
+            for kernels in Kernels::all_available() {
+                let mut dots = vec![0; rows];
+                kernels.nibble_dots(&query, &levels, &mut dots);
+                prop_assert_eq!(&dots, &expected, "{}", kernels.name);
             }
         }
     }

@@ -61,8 +61,8 @@ sections! {
     Members 15 "code members"
     Graph 16 "graph"
     IndexRecord 17 "index record"
-    Signs 18 "1-bit codes"
-    SignTerms 19 "1-bit code terms"
+    Sketch 18 "short codes"
+    SketchTerms 19 "short code terms"
 }
 
 /// Integers at fixed places of a byte string that is known to be long enough.

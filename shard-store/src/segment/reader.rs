@@ -359,8 +359,8 @@ impl Segment {
             terms: section(Section::Terms)?,
             members: section(Section::Members)?,
             graph: section(Section::Graph)?,
-            signs: section(Section::Signs)?,
-            sign_terms: section(Section::SignTerms)?,
+            sketch: section(Section::Sketch)?,
+            sketch_terms: section(Section::SketchTerms)?,
         };
         SegmentIndex::open(record, sections).map_err(|damage| {
             tracing::error!(segment = %self.meta.id, %damage, "index sections contradict");

@@ -189,8 +189,8 @@ impl<'a> SegmentWriter<'a> {
             (Section::Terms, &sealed.terms),
             (Section::Members, &sealed.members),
             (Section::Graph, &sealed.graph),
-            (Section::Signs, &sealed.signs),
-            (Section::SignTerms, &sealed.sign_terms),
+            (Section::Sketch, &sealed.sketch),
+            (Section::SketchTerms, &sealed.sketch_terms),
             (Section::IndexRecord, &record),
         ] {
             append(&mut file, &mut sections, section, bytes)?;

@@ -68,6 +68,23 @@ pub fn lexical(rows: usize, dim: usize, seed: u64) -> Vec<Option<Vec<f32>>> {
     (0..rows).map(row).collect()
 }
 
+/// Sums of three random sign vectors, of which a heavy one is that of the row's relation (see
+/// `Rows::key`): what tells rows of one relation apart is small and has few values.
+pub fn related(rows: usize, dim: usize, seed: u64) -> Vec<Option<Vec<f32>>> {
+    let mut numbers = Numbers(seed);
+    let sign = |word: u64, at: usize| {
+        let bits = Numbers(word * 1_000_003 + at as u64).next();
+        if bits & 1 == 0 { 1.0f32 } else { -1.0 }
+    };
+    let row = |row| {
+        let relation = 1_000_000 + row as u64 % 3;
+        let (one, other) = (numbers.below(9_000), numbers.below(9_000));
+        let component = |at| 2.5 * sign(relation, at) + sign(one, at) + sign(other, at);
+        Some((0..dim).map(component).collect())
+    };
+    (0..rows).map(row).collect()
+}
+
 /// Rows in memory.
 pub struct Rows {
     pub metric: Metric,
@@ -139,8 +156,8 @@ pub fn sections(sealed: &Sealed) -> IndexSections {
         terms: Section::copied_from(&sealed.terms),
         members: Section::copied_from(&sealed.members),
         graph: Section::copied_from(&sealed.graph),
-        signs: Section::copied_from(&sealed.signs),
-        sign_terms: Section::copied_from(&sealed.sign_terms),
+        sketch: Section::copied_from(&sealed.sketch),
+        sketch_terms: Section::copied_from(&sealed.sketch_terms),
     }
 }
 
