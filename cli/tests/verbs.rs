@@ -328,6 +328,10 @@ fn check_finds_a_sound_folder_sound_and_a_damaged_one_damaged() {
     let shown = String::from_utf8_lossy(&output.stdout).into_owned() + &common::errors(&output);
     let name = segment.file_name().expect("a name").to_string_lossy().into_owned();
     assert!(shown.contains(&name), "{name}: {shown}");
+    std::fs::remove_file(dir.path().join("FORMAT")).expect("removed");
+    for verb in [&["check", "--data", data][..], &["graph", "list", "--data", data]] {
+        assert!(bad(&run(verb), 7).contains("FORMAT"), "{verb:?}");
+    }
 }
 
 /// The largest file below a folder.

@@ -97,6 +97,19 @@ impl Catalogue {
         self.has_given(shard) && !shards.any(|known| known.id == shard)
     }
 
+    /// Why a graph of this configuration would be too much for one node. Asked before a creation
+    /// is proposed: what the log holds was accepted.
+    pub fn too_many_shards(&self, name: &str, config: &GraphConfig) -> Option<Problem> {
+        let there: usize = self.graphs().map(|graph| graph.shards.len()).sum();
+        let asked = (config.shards.boundaries.len() + 1).max(config.shards.initial as usize);
+        if self.graph(name).is_some() || there + asked <= SHARDS_MAX {
+            return None;
+        }
+        let detail = format!("{there} shards and {asked} more are above {SHARDS_MAX}");
+        let problem = Problem::new(Code::InvalidRequest, detail);
+        Some(problem.at("/shards", "too many shards").hint("ask for fewer, or drop a graph"))
+    }
+
     /// One graph by name.
     pub fn graph(&self, name: &str) -> Option<&Arc<GraphInfo>> {
         self.graphs.get(name)
@@ -146,14 +159,6 @@ impl Catalogue {
             }
             _ => config.shards.boundaries.clone(),
         };
-        let there: usize = self.graphs().map(|graph| graph.shards.len()).sum();
-        let asked = boundaries.len() + 1;
-        if there + asked > SHARDS_MAX {
-            let detail = format!("{there} shards and {asked} more are above {SHARDS_MAX}");
-            return Err(Problem::new(Code::InvalidRequest, detail)
-                .at("/shards", "too many shards")
-                .hint("ask for fewer shards, or drop a graph"));
-        }
         self.next_graph += 1;
         let mut shards = Vec::new();
         for range in ranges(&boundaries) {
@@ -300,11 +305,14 @@ mod tests {
         let mut config = GraphConfig::new(8, IdKind::Names);
         config.shards.initial = 256;
         for number in 0..SHARDS_MAX / 256 {
+            assert_eq!(catalogue.too_many_shards("more", &config), None);
             created(create(&mut catalogue, &format!("g{number}"), config.clone()));
         }
-        assert_eq!(refused(create(&mut catalogue, "more", config.clone())), Code::InvalidRequest);
+        let problem = catalogue.too_many_shards("more", &config).expect("too many");
+        assert_eq!(problem.code, Code::InvalidRequest);
+        assert_eq!(catalogue.too_many_shards("g0", &config), None, "it is there already");
         catalogue.apply(CatalogueCommand::Drop { name: "g0".into() });
-        created(create(&mut catalogue, "more", config));
+        assert_eq!(catalogue.too_many_shards("more", &config), None);
     }
 
     #[test]

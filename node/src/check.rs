@@ -60,7 +60,7 @@ pub fn check_folder(disk: &Arc<dyn Disk>, dir: &Path) -> Result<Report, NodeErro
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             listed => listed.map_err(NodeError::io("list the data folder"))?,
         };
-        if names.iter().any(|name| ["raft", "catalogue", "shards"].contains(&&**name)) {
+        if names.iter().any(|name| disk::DATA_FOLDERS.contains(&&**name)) {
             let reason = "it is missing, but there is data".to_owned();
             return Err(NodeError::Damaged { file: "FORMAT".to_owned(), reason });
         }
@@ -75,7 +75,7 @@ pub fn check_folder(disk: &Arc<dyn Disk>, dir: &Path) -> Result<Report, NodeErro
     });
     let groups = check_log(disk, dir, &mut report);
     let mut held: BTreeMap<GroupId, LogIndex> = BTreeMap::new();
-    let logged = groups.as_ref().is_some_and(|groups| groups.contains_key(&CATALOGUE));
+    let logged = groups.as_ref().and_then(|groups| groups.get(&CATALOGUE).copied());
     let catalogue = check_catalogue(disk, dir, logged, &mut report, &mut held);
     report.graphs = catalogue.graphs().count();
     let replicas = catalogue.graphs().flat_map(|graph| &graph.shards);
@@ -86,10 +86,20 @@ pub fn check_folder(disk: &Arc<dyn Disk>, dir: &Path) -> Result<Report, NodeErro
     }
     let of_dropped = |group: GroupId| group != CATALOGUE && catalogue.has_dropped(ShardId(group.0));
     let is_new = |id: ShardId| {
-        let of_log = groups.as_ref().and_then(|groups| groups.get(&GroupId(id.0)));
-        of_log.is_none_or(|(purged, _)| purged.index == LogIndex(0))
+        let begins = |groups: &BTreeMap<GroupId, (LogPosition, LogPosition)>| {
+            groups.get(&GroupId(id.0)).is_none_or(|(purged, _)| purged.index == LogIndex(0))
+        };
+        groups.as_ref().is_some_and(begins)
     };
+    // With a catalogue or a log that is damaged itself nobody can say what it has given.
+    let known = report.findings.is_empty();
     check_shards(disk, dir, &mut report, &mut held, &|id| of_dropped(GroupId(id.0)), &is_new)?;
+    for group in held.keys().filter(|group| known && **group != CATALOGUE) {
+        if !catalogue.has_given(ShardId(group.0)) {
+            let what = "the catalogue has never heard of it: catalogue or log are lost".to_owned();
+            report.note(&dir.join("shards").join(group.0.to_string()), None, what);
+        }
+    }
     if let Some(mut groups) = groups {
         // A dropped graph's folder and its part of the log go one after the other.
         held.retain(|group, _| !of_dropped(*group));
@@ -110,11 +120,12 @@ pub fn check_folder(disk: &Arc<dyn Disk>, dir: &Path) -> Result<Report, NodeErro
     Ok(report)
 }
 
-/// The catalogue as the next start will have it: what was saved and what the log adds to it.
+/// The catalogue as the next start will have it: what was saved and what the log adds to it. `log`
+/// is how far the log of the catalogue's group reaches, when it holds any of it.
 fn check_catalogue(
     disk: &Arc<dyn Disk>,
     dir: &Path,
-    logged: bool,
+    log: Option<(LogPosition, LogPosition)>,
     report: &mut Report,
     held: &mut BTreeMap<GroupId, LogIndex>,
 ) -> Catalogue {
@@ -125,9 +136,13 @@ fn check_catalogue(
             (at, catalogue) = saved;
             held.insert(CATALOGUE, at.index);
         }
-        Err(error) => report.note(Path::new("catalogue/STATE"), None, error.to_string()),
+        Err(error) => {
+            report.note(Path::new("catalogue/STATE"), None, error.to_string());
+            return catalogue;
+        }
     }
-    if !logged {
+    // A log that begins later than what was saved adds nothing that could be understood.
+    if log.is_none_or(|(purged, _)| purged.index > at.index) {
         return catalogue;
     }
     match hopbine_raft::commands_of(disk.clone(), &dir.join("raft"), CATALOGUE) {
@@ -184,7 +199,7 @@ fn is_new(disk: &dyn Disk, dir: &Path) -> bool {
         Ok(names) => names.is_empty(),
         Err(error) => error.kind() == io::ErrorKind::NotFound,
     };
-    ["raft", "catalogue", "shards"].into_iter().all(none)
+    disk::DATA_FOLDERS.into_iter().all(none)
 }
 
 fn check_log(

@@ -64,6 +64,9 @@ fn make_durable(dir: &Path) -> std::io::Result<()> {
     File::open(parent)?.sync_all()
 }
 
+/// What a data folder holds beside a few files.
+pub const DATA_FOLDERS: [&str; 3] = ["raft", "catalogue", "shards"];
+
 /// A folder without `FORMAT` that holds anything else than a new one may is not ours.
 fn refuse_foreign(disk: &dyn Disk, dir: &Path) -> Result<(), NodeError> {
     let known = disk.len(&dir.join("FORMAT")).map_err(NodeError::io("look at FORMAT"))?;
@@ -72,8 +75,14 @@ fn refuse_foreign(disk: &dyn Disk, dir: &Path) -> Result<(), NodeError> {
     }
     let names = disk.list(dir).map_err(NodeError::io("list the data folder"))?;
     let ours = |name: &String| name == "LOCK" || name == "FORMAT.tmp";
-    match names.iter().find(|name| !ours(name)) {
+    let others = || names.iter().filter(|name| !ours(name));
+    let data = others().find(|name| DATA_FOLDERS.contains(&&***name));
+    match data.or(others().next()) {
         None => Ok(()),
+        Some(other) if DATA_FOLDERS.contains(&&**other) => {
+            let reason = format!("it is missing, but there is {other}");
+            Err(NodeError::Damaged { file: "FORMAT".to_owned(), reason })
+        }
         Some(other) => {
             let reason = format!("it holds {other} and no FORMAT");
             Err(NodeError::Foreign { dir: dir.to_owned(), reason })

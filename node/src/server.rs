@@ -183,6 +183,9 @@ impl Node {
             return Err(Problem::new(Code::InvalidRequest, detail)
                 .at("/shards/replicas", "more replicas than nodes"));
         }
+        if let Some(problem) = self.catalogue().too_many_shards(&name, &config) {
+            return Err(problem);
+        }
         let command = CatalogueCommand::Create { name, config, node: self.id };
         let node = self.clone();
         to_its_end(async move {

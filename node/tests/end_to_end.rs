@@ -267,7 +267,6 @@ fn forget(op: &WriteOp, state: &mut State) {
     };
 }
 
-/// Takes something away from a data folder.
 /// The offline check of what a crash left finds nothing that a start would not put right.
 fn no_damage(disk: &SimDisk, dir: &Path, when: &str) {
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
@@ -345,6 +344,7 @@ async fn a_damaged_shard_does_not_hold_up_a_stop() {
     stopped.expect("in time").expect("stopped");
 }
 
+/// Takes something away from a data folder.
 type Loss = (&'static str, fn(&SimDisk, &Path));
 
 const LOSSES: [Loss; 7] = [

@@ -271,7 +271,10 @@ impl Query {
 
     /// The query for these 4-bit codes.
     pub fn nibbles(&self, nibbles: &Nibbles<'_>) -> NibbleQuery {
-        let factor = factor(self.metric, self.exact.norm());
+        // Under cosine and dot the size of the query changes no order, but could leave the range of
+        // an f32.
+        let norm = self.exact.norm();
+        let factor = if self.metric == Metric::L2 || norm <= 0.0 { 1.0 } else { 1.0 / norm };
         let of_centre = |centre: &[f32]| {
             let products = centre.iter().zip(&self.exact.values);
             let sum: f64 = products.map(|(c, q)| f64::from(*c) * q).sum();

@@ -8,6 +8,8 @@
 //! grows with the data instead.
 
 use crate::codes::code_stride;
+use crate::nibbles::nibble_stride;
+use crate::signs::sign_words;
 use std::ops::Range;
 
 /// Segments merged at once at least.
@@ -49,12 +51,15 @@ pub(crate) fn choose(segments: &[Candidate], rows_max: u64) -> Option<Range<usiz
     rewrite(segments, rows_max).or_else(|| merge(segments, rows_max))
 }
 
-/// Rows whose merge fits into `memory` bytes: codes, terms and links of the graph, once more while
-/// the graph is built, and the places where the rows went. Never so few that nothing is merged.
+/// Rows whose merge fits into `memory` bytes: codes and terms, links of the graph while it is built
+/// and measured, short codes while they are measured, and the places where the rows went. Never so
+/// few that nothing is merged.
 pub(crate) fn rows_within(memory: u64, dim: u32, m: u32) -> u64 {
     let codes = code_stride(dim as usize) as u64 + 8;
     let links = 4 * (2 * u64::from(m) + 8);
-    (memory / (codes + 2 * links + 32)).max(FAN_IN as u64 * TIER_ROWS)
+    let signs = 8 * sign_words(dim as usize) as u64 + 12;
+    let nibbles = nibble_stride(dim as usize) as u64 + 1;
+    (memory / (codes + 3 * links + 2 * signs + nibbles + 32)).max(FAN_IN as u64 * TIER_ROWS)
 }
 
 /// A segment whose dead rows or useless tombstones must go. Tombstones above an older segment go
@@ -178,7 +183,7 @@ mod tests {
         assert_eq!(choose(&[small; 9], 5_000), Some(0..5));
         assert_eq!(choose(&[live(60_000); 8], 200_000), None);
         assert_eq!(rows_within(0, 384, 24), 16_384);
-        assert!(rows_within(1 << 30, 384, 24) > 1_000_000);
+        assert!(rows_within(1 << 30, 384, 24) > 700_000);
     }
 
     #[test]

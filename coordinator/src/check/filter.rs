@@ -43,6 +43,10 @@ fn escaped(name: &str) -> String {
     name.replace('~', "~0").replace('/', "~1")
 }
 
+/// What a condition may have.
+const CONDITION_FIELDS: [&str; 8] =
+    ["must", "should", "must_not", "relation", "key", "match", "range", "exists"];
+
 impl Parser<'_> {
     fn filter(&mut self, value: &Value, pointer: &str, depth: usize) -> Result<Filter, Problem> {
         if depth > FILTER_DEPTH_MAX {
@@ -82,7 +86,10 @@ impl Parser<'_> {
             let detail = format!("a filter has at most {FILTER_CONDITIONS_MAX} conditions");
             return Err(bad(pointer, detail));
         }
-        let fields = object(value, pointer)?;
+        let mut fields = object(value, pointer)?.clone();
+        // A field that is null counts as absent, whatever it is called.
+        fields.retain(|name, value| !value.is_null() || !CONDITION_FIELDS.contains(&&**name));
+        let fields = &fields;
         if ["must", "should", "must_not"].iter().any(|name| fields.contains_key(*name)) {
             return Ok(Condition::Nested(self.filter(value, pointer, depth + 1)?));
         }
@@ -105,7 +112,7 @@ impl Parser<'_> {
         pointer: &str,
     ) -> Result<Condition, Problem> {
         let tests: Vec<(&String, &Value)> =
-            fields.iter().filter(|(name, test)| *name != "key" && !test.is_null()).collect();
+            fields.iter().filter(|(name, _)| *name != "key").collect();
         let [(name, value)] = tests[..] else {
             return Err(bad(pointer, "a key needs exactly one of match, range and exists"));
         };
@@ -201,9 +208,6 @@ fn bounds(value: &Value, pointer: &str) -> Result<Bounds, Problem> {
     }
     let mut bounds = Bounds::default();
     for (name, value) in fields {
-        if value.is_null() {
-            continue;
-        }
         let place = format!("{pointer}/{}", escaped(name));
         let into = match name.as_str() {
             "gt" => &mut bounds.gt,
@@ -212,7 +216,9 @@ fn bounds(value: &Value, pointer: &str) -> Result<Bounds, Problem> {
             "lte" => &mut bounds.lte,
             _ => return Err(bad(place, "a range has gt, gte, lt and lte, nothing else")),
         };
-        *into = Some(scalar(value, &place)?);
+        if !value.is_null() {
+            *into = Some(scalar(value, &place)?);
+        }
     }
     Ok(bounds)
 }

@@ -192,8 +192,8 @@ fn question(
         };
         return Err(invalid("/query/text", detail));
     };
-    if !text.contains(char::is_alphanumeric) {
-        return Err(invalid("/query/text", "the text has no word"));
+    if text.trim().is_empty() {
+        return Err(invalid("/query/text", "the text is empty"));
     }
     let made = embed(graph, tokenizer, text);
     if made.iter().all(|x| *x == 0.0) {

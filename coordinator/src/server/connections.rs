@@ -1,5 +1,5 @@
-//! Connections: HTTP/1.1 and HTTP/2 with prior knowledge on one port, bounded in number and in the
-//! time that a silent client may take, to send or to read; and the orderly end of them all.
+//! Connections of HTTP/1.1, bounded in number and in the time that a silent client may take, to
+//! send or to read; and the orderly end of them all.
 
 use super::bounded_writes::BoundedWrites;
 use super::http::{Surface, router};
@@ -15,12 +15,8 @@ use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use tracing::{debug, info, warn};
 
-/// Requests of one HTTP/2 connection in progress at once.
-const STREAMS_MAX: u32 = 128;
 /// Bytes of a request's head, and of one piece of its body.
 const HEAD_BYTES_MAX: usize = 256 * 1024;
-/// A silent HTTP/2 peer is asked this often whether it is there.
-const PING_INTERVAL: Duration = Duration::from_secs(20);
 /// How long connections may take to end once no request is under way.
 const LINGER_MAX: Duration = Duration::from_secs(3);
 /// Pause after the system refused a connection, when files run out for example.
@@ -72,15 +68,9 @@ pub async fn serve(
 }
 
 fn builder(head_timeout: Duration) -> auto::Builder<TokioExecutor> {
-    let mut builder = auto::Builder::new(TokioExecutor::new());
+    let mut builder = auto::Builder::new(TokioExecutor::new()).http1_only();
     let http1 = &mut builder.http1();
     http1.timer(TokioTimer::new()).header_read_timeout(head_timeout).max_buf_size(HEAD_BYTES_MAX);
-    let http2 = &mut builder.http2();
-    http2
-        .timer(TokioTimer::new())
-        .keep_alive_interval(PING_INTERVAL)
-        .max_concurrent_streams(STREAMS_MAX)
-        .max_header_list_size(HEAD_BYTES_MAX as u32);
     builder
 }
 

@@ -4,12 +4,13 @@
 use crate::driver::Engine;
 use crate::reply::StatsReply;
 use crate::request::CallOptions;
+use futures::future::join_all;
 use hopbine_proto::call::Freshness;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 
-/// How long `/metrics` waits for the sizes of one graph.
+/// How long `/metrics` waits for the sizes of the graphs.
 const STATS_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long sizes are shown before they are read again; scrapers come every few seconds.
 const FRESH_FOR: Duration = Duration::from_secs(1);
@@ -42,9 +43,7 @@ async fn read(engine: &Engine) -> Vec<StatsReply> {
         allow_partial: true,
         ..CallOptions::default()
     };
-    let mut sizes = Vec::new();
-    for graph in engine.graphs() {
-        sizes.extend(engine.stats(&graph.name, &options).await.ok());
-    }
-    sizes
+    let graphs = engine.graphs();
+    let stats = graphs.iter().map(|graph| engine.stats(&graph.name, &options));
+    join_all(stats).await.into_iter().filter_map(Result::ok).collect()
 }

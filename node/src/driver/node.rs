@@ -334,24 +334,25 @@ impl Node {
         if let Err(failure) = self.meta.save() {
             warn!(error = %failure, graph = %graph.name, "the catalogue is saved later");
         }
+        let removed: Vec<Arc<Hosted>> = {
+            let mut hosted = self.hosted.write().unwrap_or_else(PoisonError::into_inner);
+            graph.shards.iter().filter_map(|shard| hosted.remove(&shard.id)).collect()
+        };
+        // Whatever works on any of them ends before the first is waited for.
+        removed.iter().for_each(|shard| shard.dropped.store(true, Ordering::SeqCst));
+        let until = self.parts.clock.monotonic() + FORGET_PATIENCE;
         let mut first_failure = Ok(());
-        for shard in &graph.shards {
-            let gone = self.unhost(shard.id).await;
+        for shard in removed {
+            let gone = self.forget(shard, until).await;
             first_failure = first_failure.and(gone);
         }
         first_failure
     }
 
-    /// Stops one shard and removes its folder: at once, or once nothing works on it any more.
-    async fn unhost(&self, shard: ShardId) -> Result<(), NodeError> {
-        let removed = {
-            let mut hosted = self.hosted.write().unwrap_or_else(PoisonError::into_inner);
-            hosted.remove(&shard)
-        };
-        let Some(removed) = removed else {
-            return Ok(());
-        };
-        removed.dropped.store(true, Ordering::SeqCst);
+    /// Ends the group of a shard that is hosted no more and removes its folder: at once, or when
+    /// something still works on it after `until`, once that has ended.
+    async fn forget(&self, removed: Arc<Hosted>, until: Duration) -> Result<(), NodeError> {
+        let shard = removed.shard.config().shard;
         let group = GroupId(shard.0);
         let gone = self.groups.remove_group(group).await;
         let gone = gone.map_err(|error| group_error(group, error));
@@ -359,7 +360,8 @@ impl Node {
         let (upkeep, disk, store) =
             (self.upkeep.clone(), self.parts.disk.clone(), removed.shard.clone());
         drop(removed);
-        if upkeep.forget(&store, FORGET_PATIENCE).await {
+        let patience = until.saturating_sub(self.parts.clock.monotonic());
+        if upkeep.forget(&store, patience).await {
             return gone.and(disk.remove_dir(&dir).map_err(NodeError::io("remove a shard folder")));
         }
         // A merge or a seal under way takes its time. A start removes what a crash leaves.
@@ -374,6 +376,13 @@ impl Node {
 
     pub(crate) fn find(&self, shard: ShardId) -> Option<Arc<Hosted>> {
         self.hosted.read().unwrap_or_else(PoisonError::into_inner).get(&shard).cloned()
+    }
+
+    /// The numbers of all hosted shards, for whoever works on one after the other: each is looked
+    /// up when its turn comes, so that nothing holds those that wait.
+    pub(crate) fn hosted_ids(&self) -> Vec<ShardId> {
+        let hosted = self.hosted.read().unwrap_or_else(PoisonError::into_inner);
+        hosted.keys().copied().collect()
     }
 
     pub(crate) fn all_hosted(&self) -> Vec<Arc<Hosted>> {

@@ -133,12 +133,14 @@ impl Upkeep {
     }
 
     /// Resolves once nothing of a shard waits for a flush or a compaction, or nothing more is done
-    /// for it since it is damaged.
+    /// for it: it is damaged or dropped, or its last merge failed and is tried again much later.
     pub async fn settled(&self, hosted: &Hosted) {
         let (mut progress, shard) = (self.progress.subscribe(), &hosted.shard);
         let busy = || {
-            let waits = shard.frozen_memtables() > 0 || shard.compaction_due();
-            waits && hosted.damaged.get().is_none()
+            let merges = hosted.merges_failed.load(Ordering::Relaxed) == 0;
+            let waits = shard.frozen_memtables() > 0 || (merges && shard.compaction_due());
+            let dropped = hosted.dropped.load(Ordering::SeqCst);
+            waits && !dropped && hosted.damaged.get().is_none()
         };
         while busy() && self.failure().is_none() {
             self.wake();
@@ -231,7 +233,7 @@ impl Upkeep {
     fn flush_all(&self, node: &Node, runtime: &tokio::runtime::Handle) {
         let mut full = false;
         let pinning = node.groups.pinning();
-        for hosted in node.all_hosted() {
+        for hosted in node.hosted_ids().into_iter().filter_map(|id| node.find(id)) {
             if pinning.contains(&hosted.group.id()) {
                 hosted.replica.freeze();
             }
@@ -265,13 +267,13 @@ impl Upkeep {
 
     fn compact_all(&self, node: &Node) {
         let now = || node.parts.clock.monotonic().as_millis() as u64;
-        for hosted in node.all_hosted() {
+        for hosted in node.hosted_ids().into_iter().filter_map(|id| node.find(id)) {
             // A disk too full for a merge stays as it is; trying again at once would only take the
             // space that the log needs, time after time.
             while !self.closing.load(Ordering::SeqCst)
                 && now() >= hosted.merge_due.load(Ordering::Relaxed)
                 && self.step(&hosted, &mut false, |shard| {
-                    let merged = shard.compact_paced(&mut |bytes| self.pace(node, bytes));
+                    let merged = shard.compact_paced(&mut |bytes| self.pace(node, &hosted, bytes));
                     let failed = match &merged {
                         Ok(_) | Err(StoreError::Stopped) => 0,
                         Err(_) => hosted.merges_failed.load(Ordering::Relaxed) + 1,
@@ -290,15 +292,16 @@ impl Upkeep {
         }
     }
 
-    /// Waits as long as writing so many bytes may take; not while the process stops.
-    fn pace(&self, node: &Node, bytes: u64) {
+    /// Waits as long as writing so many bytes may take; not while the process stops, nor for a
+    /// shard that is dropped.
+    fn pace(&self, node: &Node, hosted: &Hosted, bytes: u64) {
         let rate = node.config.merge_bytes_per_s_max;
         if rate == 0 {
             return;
         }
         let clock = &node.parts.clock;
         let until = clock.monotonic() + Duration::from_secs_f64(bytes as f64 / rate as f64);
-        while !self.closing.load(Ordering::SeqCst) {
+        while !self.closing.load(Ordering::SeqCst) && !hosted.dropped.load(Ordering::SeqCst) {
             let left = until.saturating_sub(clock.monotonic());
             if left.is_zero() {
                 return;
@@ -316,7 +319,7 @@ impl Upkeep {
         work: impl FnOnce(&Shard) -> Result<bool, StoreError>,
     ) -> bool {
         let shard = hosted.shard.config().shard;
-        if hosted.damaged.get().is_some() {
+        if hosted.damaged.get().is_some() || hosted.dropped.load(Ordering::SeqCst) {
             return false;
         }
         let result = work(&hosted.shard);
@@ -375,20 +378,21 @@ impl Upkeep {
             // The first pass waits its turn too: a start has better things to read.
             return last;
         }
-        let all = node.all_hosted();
-        let number = |hosted: &Arc<Hosted>| hosted.shard.config().shard;
-        let next = all.iter().find(|hosted| last.is_none_or(|last| number(hosted) > last));
-        let next = next.or_else(|| all.first())?;
-        self.step(next, &mut false, |shard| {
+        let all = node.hosted_ids();
+        let next = all.iter().find(|id| last.is_none_or(|last| **id > last));
+        let number = *next.or_else(|| all.first())?;
+        let Some(next) = node.find(number) else { return Some(number) };
+        self.step(&next, &mut false, |shard| {
             let scrub = shard.scrub(&mut |_| {
                 // A new flush or a stop ends the pass; the next one starts over.
                 let signal = self.signal.lock().unwrap_or_else(PoisonError::into_inner);
                 let woken = self.woken.wait_timeout(signal, SCRUB_PAUSE);
                 let compact = woken.unwrap_or_else(PoisonError::into_inner).0.compact;
-                !compact && !self.closing.load(Ordering::SeqCst)
+                let dropped = next.dropped.load(Ordering::SeqCst);
+                !compact && !dropped && !self.closing.load(Ordering::SeqCst)
             });
             scrub.map(|()| false)
         });
-        Some(number(next))
+        Some(number)
     }
 }

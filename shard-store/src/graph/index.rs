@@ -112,13 +112,13 @@ impl SegmentIndex {
             return Err(damage("codes", "impossible scale"));
         }
         if !(sections.sketch.is_empty() && sections.sketch_terms.is_empty()) {
-            let words = cast::u64s(&sections.sketch).map_or(0, <[u64]>::len);
+            let words = cast::u64s(&sections.sketch).map(<[u64]>::len);
             let terms = cast::f32s(&sections.sketch_terms).unwrap_or_default();
             let sound = match meta.way {
                 Way::Nibbles { .. } => Nibbles::read(&sections.sketch, terms, nodes, dim)
                     .is_some_and(|nibbles| nibbles.is_sound(dim)),
                 _ => {
-                    let expected = (sign_section_words(nodes, dim), dim + SIGN_TERMS * nodes);
+                    let expected = (Some(sign_section_words(nodes, dim)), dim + SIGN_TERMS * nodes);
                     (words, terms.len()) == expected
                 }
             };

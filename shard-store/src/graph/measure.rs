@@ -1,11 +1,11 @@
 //! Choosing how a sealed segment is searched, by measuring it on its own vectors.
 //!
 //! Queries are sampled nodes, which do not count as their own answer; perturbed copies of nodes
-//! would be too easy. The truth is a scan, which is exact. A 1-bit scan and a 4-bit
-//! scan are tried with growing numbers of candidates and a graph walk with growing beams, each
-//! until it reaches the recall target or costs more than what was found before; the cheapest wins.
-//! Where the target is 1, only what is exact by itself will do, not what a sample found to be. Cost is counted, not timed,
-//! so that every machine chooses alike.
+//! would be too easy. The truth is a scan, which is exact. A 1-bit scan and a 4-bit scan are tried
+//! with growing numbers of candidates and a graph walk with growing beams, each until it reaches
+//! the recall target or costs more than what was found before; the cheapest wins. Where the target
+//! is 1, only what is exact by itself will do, not what a sample found to be. Cost is counted, not
+//! timed, so that every machine chooses alike.
 
 use super::index::{NodeCodes, QueryScorer};
 use super::layout::GraphView;
@@ -132,8 +132,9 @@ impl Measured<'_> {
         let ladder = fixed.as_ref().map_or(&LADDER[..], std::slice::from_ref);
         let dim = samples.first().map_or(0, |sample| sample.query.dim());
         let mut cost = scan.cost(COST_IN_ORDER, &self.codes, dim);
+        let exactly = fixed.is_none() && self.config.recall_target >= 1.0;
         let mut short = None;
-        if fixed.is_none() && self.config.recall_target < 1.0 {
+        if fixed.is_none() && !exactly {
             for sketch in &self.sketches {
                 let found = self.cheapest_of(sketch, &samples, exact, &mut scratch, cost)?;
                 if let Some((choice, of_sketch)) = found {
@@ -150,7 +151,7 @@ impl Measured<'_> {
         let mut last = (0, Tally::default());
         for ef in ladder {
             let tally = self.try_beam(*ef, &samples, exact, &mut scratch)?;
-            let reached = tally.recall64() >= self.config.recall_target;
+            let reached = !exactly && tally.recall64() >= self.config.recall_target;
             let too_dear = tally.cost(COST_ON_WALK, &self.codes, dim) >= cost;
             last = (*ef, tally);
             if reached && !too_dear {
@@ -161,7 +162,7 @@ impl Measured<'_> {
             }
         }
         let (ef, tally) = &last;
-        if tally.recall64() < self.config.recall_target && fixed.is_none() {
+        if fixed.is_none() && (exactly || tally.recall64() < self.config.recall_target) {
             return Ok(instead(scanned(&last, false)));
         }
         let low = tally.recall10() < RECALL10_FLOOR;
@@ -206,7 +207,8 @@ impl Measured<'_> {
         Ok(nearest.into_sorted())
     }
 
-    /// The smallest scan of short codes that reaches the recall target below `cost`, and its own cost.
+    /// The smallest scan of these short codes that reaches the recall target below `cost`, and its
+    /// own cost.
     fn cheapest_of<E>(
         &self,
         sketch: &Sketch<'_>,

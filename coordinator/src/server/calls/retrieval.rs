@@ -11,7 +11,7 @@ use crate::server::problem::{self, Refused};
 use futures::{Stream, StreamExt};
 use hopbine_proto::status::{Code, Problem};
 use std::pin::pin;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Requests of a batch in progress at once: enough to keep every shard busy, and a bound on the
 /// memory of one batch.
@@ -123,7 +123,7 @@ async fn one(
     let mut options = call.options(fields.or(outer))?;
     // Each has its time from the beginning of the whole call.
     options.timeout = options.timeout.saturating_sub(begun.elapsed());
-    if options.timeout.is_zero() {
+    if options.timeout < Duration::from_millis(1) {
         let detail = "the batch's time was over before this request's turn came";
         return Err(Problem::new(Code::DeadlineExceeded, detail));
     }
