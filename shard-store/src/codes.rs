@@ -9,9 +9,10 @@
 //! approximate distance can be at most, and stops reranking only when no row left could win.
 
 use crate::kernel::{ExactQuery, FINE_MAX, Kernels, SignedCodes};
-use crate::nibbles::{Nibbles, rotated};
+use crate::nibbles::{CENTRES_MAX, Nibbles, rotated};
 use crate::signs::SignQuery;
 use hopbine_proto::Metric;
+use std::ops::Range;
 use std::sync::OnceLock;
 
 /// Codes of a row of `dim` components: whole cache lines.
@@ -201,33 +202,99 @@ impl ScoreBound {
     }
 }
 
+/// Rows scored together.
+const GROUP: usize = 32;
+
 /// A query prepared for the 4-bit codes of one segment.
 #[derive(Clone, Debug)]
 pub struct NibbleQuery {
     metric: Metric,
     /// Rotated, with 8 bits.
     pub numbers: SignedCodes,
-    /// What one step of a dot product is worth.
+    /// What one step of a dot product adds to a score, for a row's step of 1.
     unit: f32,
-    /// Its product with each centre.
-    with_centres: Vec<f32>,
+    /// What each centre adds to a score, and what an error of 1 along it adds.
+    of_centres: [(f32, f32); CENTRES_MAX],
+    told: Told,
+}
+
+/// The distances that scores tell: `scale * score + offset`.
+#[derive(Clone, Copy, Debug)]
+pub struct Told {
+    scale: f64,
+    offset: f64,
+}
+
+impl Told {
+    /// The distance that a score tells.
+    #[inline]
+    pub fn distance(self, score: f32) -> f64 {
+        f64::from(score) * self.scale + self.offset
+    }
+
+    /// The score that tells a distance, or the next one above.
+    #[inline]
+    pub fn score(self, distance: f64) -> f32 {
+        (((distance - self.offset) / self.scale) as f32).next_up()
+    }
 }
 
 impl NibbleQuery {
-    /// Whether a score depends on the row's size; else any number will do.
+    /// The distances that scores tell.
+    pub fn told(&self) -> Told {
+        self.told
+    }
+
+    /// Whether the row's size belongs to a score.
     pub fn needs_sizes(&self) -> bool {
         self.metric == Metric::L2
     }
 
-    /// Approximate score, as that of `CodeQuery`, from `Kernels::nibble_dots` of a row around the
-    /// centre of this number.
+    /// Approximate score, as that of `CodeQuery` but without the row's size, from
+    /// `Kernels::nibble_dots` of a row around the centre of this number; `step` and `error` are
+    /// the row's.
     #[inline]
-    pub fn score(&self, dot: i32, centre: u8, size: f32) -> f32 {
-        let product = self.with_centres[usize::from(centre)] + self.unit * dot as f32;
-        match self.metric {
-            Metric::Cosine | Metric::Dot => -product,
-            Metric::L2 => size - 2.0 * product,
+    pub fn score(&self, dot: i32, centre: u8, step: f32, error: f32) -> f32 {
+        // Numbers are below the count of centres (checked when the segment was opened).
+        let (of_centre, along) = self.of_centres[usize::from(centre) % CENTRES_MAX];
+        of_centre + self.unit * step * dot as f32 + along * error
+    }
+
+    /// The scores of the rows `rows`, whose dot products are `dots`; equal to `score` of each.
+    pub fn scores(
+        &self,
+        nibbles: &Nibbles<'_>,
+        rows: Range<usize>,
+        dots: &[i32],
+        scores: &mut [f32],
+    ) {
+        let (steps, errors) = (&nibbles.steps[rows.clone()], &nibbles.errors[rows.clone()]);
+        let terms = steps.chunks(GROUP).zip(errors.chunks(GROUP));
+        let rows = nibbles.numbers[rows].chunks(GROUP).zip(dots.chunks(GROUP));
+        for ((scores, (centres, dots)), (steps, errors)) in
+            scores.chunks_mut(GROUP).zip(rows).zip(terms)
+        {
+            let rows = scores.iter_mut().zip(dots.iter().zip(steps.iter().zip(errors)));
+            if centres.iter().all(|centre| *centre == centres[0]) {
+                // Facts of one relation often lie together: nothing to look up for each.
+                let centre = centres[0];
+                for (score, (dot, (step, error))) in rows {
+                    *score = self.score(*dot, centre, *step, *error);
+                }
+            } else {
+                for ((score, (dot, (step, error))), centre) in rows.zip(centres) {
+                    *score = self.score(*dot, *centre, *step, *error);
+                }
+            }
         }
+    }
+
+    /// The score of a row that includes `dot`, the same sum of its finer levels.
+    #[inline]
+    pub fn finer(&self, nibbles: &Nibbles<'_>, row: usize, score: f32, dot: i32) -> f32 {
+        let (_, along) = self.of_centres[usize::from(nibbles.numbers[row]) % CENTRES_MAX];
+        let error = nibbles.finer_errors[row] - nibbles.errors[row];
+        score + self.unit / 16.0 * nibbles.steps[row] * dot as f32 + along * error
     }
 }
 
@@ -275,11 +342,16 @@ impl Query {
         // an f32.
         let norm = self.exact.norm();
         let factor = if self.metric == Metric::L2 || norm <= 0.0 { 1.0 } else { 1.0 / norm };
-        let of_centre = |centre: &[f32]| {
+        // What a product is worth in a score.
+        let sign = if self.metric == Metric::L2 { -2.0 } else { -1.0 };
+        let mut of_centres = [(0.0, 0.0); CENTRES_MAX];
+        for (of_centre, centre) in of_centres.iter_mut().zip(nibbles.centres.chunks(self.dim())) {
             let products = centre.iter().zip(&self.exact.values);
             let sum: f64 = products.map(|(c, q)| f64::from(*c) * q).sum();
-            (sum * factor) as f32
-        };
+            let norm: f64 = centre.iter().map(|c| f64::from(*c).powi(2)).sum::<f64>().sqrt();
+            let along = if norm > 0.0 { sum / norm } else { 0.0 };
+            *of_centre = (sign * (sum * factor) as f32, sign * (along * factor) as f32);
+        }
         let turned = rotated(self.exact.values.iter().take(self.dim()).map(|q| q * factor));
         let step = own_scale(Metric::Dot, &turned, 1.0);
         let numbers: Vec<i8> = turned.iter().map(|q| (q / step).round() as i8).collect();
@@ -287,8 +359,13 @@ impl Query {
             metric: self.metric,
             numbers: SignedCodes::coarse(&numbers),
             // Two for the level's half steps.
-            unit: step * nibbles.step / 2.0,
-            with_centres: nibbles.centres.chunks(self.dim()).map(of_centre).collect(),
+            unit: sign * (step / 2.0),
+            of_centres,
+            told: match self.metric {
+                Metric::Cosine => Told { scale: 1.0, offset: 1.0 },
+                Metric::Dot => Told { scale: 1.0 / factor, offset: 0.0 },
+                Metric::L2 => Told { scale: 1.0, offset: norm * norm },
+            },
         }
     }
 

@@ -4,6 +4,7 @@ use crate::codes::Query;
 use crate::error::StoreError;
 use crate::hop::{Found, HopCollector};
 use crate::keys::keys_alone;
+use crate::known::Known;
 use crate::merge::{LiveRow, Located};
 use crate::predicate::RowPredicate;
 use crate::shard::ShardConfig;
@@ -30,10 +31,11 @@ pub(crate) fn distance_of(query: &Query, row: &LiveRow<'_>) -> Result<f64, Store
     })
 }
 
-/// One hop over `request.frontier`.
+/// One hop over `request.frontier`. Distances that are `known` need not be computed again.
 pub(crate) fn hop(
     state: &State,
     config: &ShardConfig,
+    known: Option<&Known>,
     request: &HopRequest,
     stop: Stop<'_>,
 ) -> Result<HopReply, StoreError> {
@@ -49,8 +51,10 @@ pub(crate) fn hop(
         return Ok(reply);
     }
     let mut located = Located::new(state, &ranges, &mut work)?;
+    let known = request.query.as_ref().and_then(|query| known?.about(query));
     let mut reader = Reader {
         request,
+        known,
         query: request.query.as_ref().map(|query| Query::new(config.metric, query)),
         predicate: request.filter.as_deref().map(RowPredicate::new),
         test_relation,
@@ -64,7 +68,7 @@ pub(crate) fn hop(
         let rows_max = of_entity.clone().map(|range| located.rows_max(range)).sum();
         reader.collector.begin(entity, rows_max);
         if reader.query.is_some() {
-            located.expect_vectors((number + ENTITIES_AHEAD) * per_entity);
+            located.expect_vectors((number + ENTITIES_AHEAD) * per_entity, known);
         }
         let mut flow = ControlFlow::Continue(());
         for range in of_entity {
@@ -98,11 +102,11 @@ fn wanted(request: &HopRequest) -> &[FrontierEntity] {
 fn ranges(frontier: &[FrontierEntity], relations: &Relations) -> (Vec<KeyRange>, usize) {
     match relations {
         Relations::Of(list) if list.len() <= RELATION_RANGES_MAX => {
-            let of_entity = |known: &FrontierEntity| {
-                let entity = known.entity;
-                list.iter().map(move |relation| KeyRange::entity_relation(entity, *relation))
-            };
-            (frontier.iter().flat_map(of_entity).collect(), list.len())
+            let mut ranges = Vec::with_capacity(frontier.len() * list.len());
+            for FrontierEntity { entity, .. } in frontier {
+                ranges.extend(list.iter().map(|r| KeyRange::entity_relation(*entity, *r)));
+            }
+            (ranges, list.len())
         }
         _ => (frontier.iter().map(|known| KeyRange::entity(known.entity)).collect(), 1),
     }
@@ -111,6 +115,7 @@ fn ranges(frontier: &[FrontierEntity], relations: &Relations) -> (Vec<KeyRange>,
 struct Reader<'r> {
     request: &'r HopRequest,
     query: Option<Query>,
+    known: Option<&'r Known>,
     predicate: Option<RowPredicate<'r>>,
     test_relation: bool,
     collector: HopCollector<'r>,
@@ -142,8 +147,14 @@ impl Reader<'_> {
         }
         let distance = match &self.query {
             Some(query) => {
-                self.vectors_scored += 1;
-                Some(distance_of(query, row)?)
+                let known = self.known.and_then(|known| known.distance(row.place, row.row));
+                Some(match known {
+                    Some(distance) => distance,
+                    None => {
+                        self.vectors_scored += 1;
+                        distance_of(query, row)?
+                    }
+                })
             }
             None => None,
         };

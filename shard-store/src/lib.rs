@@ -15,6 +15,7 @@ pub mod graph;
 mod hop;
 pub mod kernel;
 mod keys;
+mod known;
 mod maintenance;
 pub mod manifest;
 mod memtable;

@@ -235,11 +235,20 @@ impl Shard {
         Ok(())
     }
 
-    /// Reads every segment whole and checks it. `pause` is called about every mebibyte with its
+    /// Reads every segment whole and checks it, those aside that come later. Holds one of them at a
+    /// time, so that what a merge replaced can go. `pause` is called about every mebibyte with its
     /// size; the scrub ends with `Stopped` when it returns `false`.
     pub fn scrub(&self, pause: &mut dyn FnMut(usize) -> bool) -> Result<(), StoreError> {
-        let state = self.state();
-        state.segments().try_for_each(|file| file.segment.verify_all(pause))
+        let id = |file: &Arc<SegmentFile>| file.segment.meta().id;
+        let Some(newest) = self.state().segments().map(id).max() else { return Ok(()) };
+        let mut last = None;
+        loop {
+            let due = |file: &&Arc<SegmentFile>| last < Some(id(file)) && id(file) <= newest;
+            let next = self.state().segments().filter(due).min_by_key(|file| id(file)).cloned();
+            let Some(file) = next else { return Ok(()) };
+            file.segment.verify_all(pause)?;
+            last = Some(id(&file));
+        }
     }
 
     /// Writes a segment of the rows that `fill` pushes and counts; `None` when there were none.

@@ -3,6 +3,7 @@
 //! Keys are decoded a batch at a time: a segment decodes neighbours faster than single rows.
 
 use crate::error::StoreError;
+use crate::known::Known;
 use crate::run::{Run, RunRows};
 use crate::segment::Touched;
 use crate::state::State;
@@ -19,6 +20,8 @@ const ROWS_AHEAD: usize = 2;
 #[derive(Clone, Copy)]
 pub(crate) struct LiveRow<'s> {
     pub run: &'s Run,
+    /// Place of the run in its state.
+    pub place: u32,
     pub row: u32,
     pub key: FactKey,
 }
@@ -31,6 +34,7 @@ pub(crate) struct Located<'s> {
 /// The rows of one run, and how far the range at hand has been visited.
 struct Cursor<'s> {
     run: &'s Run,
+    place: u32,
     rows: RunRows,
     /// Places not yet decoded.
     left: Range<u32>,
@@ -45,14 +49,14 @@ impl<'s> Located<'s> {
     pub fn new(state: &'s State, ranges: &[KeyRange], work: &mut Work) -> Result<Self, StoreError> {
         let mut runs = Vec::with_capacity(state.runs.len());
         work.runs += state.runs.len() as u64;
-        for run in state.runs.iter().filter(|run| run.visible > 0) {
+        for (place, run) in (0..).zip(&state.runs).filter(|(_, run)| run.visible > 0) {
             let mut touched = Touched::default();
             let rows = run.rows(ranges, &mut touched)?;
             work.blocks_read += touched.blocks();
             work.block_bytes += touched.bytes();
             if !rows.is_empty() {
                 work.runs_read += 1;
-                runs.push(Cursor { run, rows, left: 0..0, batch: Vec::new(), next: 0 });
+                runs.push(Cursor { run, place, rows, left: 0..0, batch: Vec::new(), next: 0 });
             }
         }
         Ok(Self { runs })
@@ -68,13 +72,16 @@ impl<'s> Located<'s> {
         self.runs.iter().map(|cursor| cursor.rows.count()).sum()
     }
 
-    /// The vectors of range number `range` will be asked for soon.
-    pub fn expect_vectors(&self, range: usize) {
+    /// The vectors of range number `range` will be asked for soon, but for those whose distance is
+    /// known.
+    pub fn expect_vectors(&self, range: usize, known: Option<&Known>) {
         for cursor in &self.runs {
             if let RunRows::Segment(ranges) = &cursor.rows
                 && let Some(range) = ranges.get(range)
             {
-                range.clone().take(ROWS_AHEAD).for_each(|row| cursor.run.expect_vector(row));
+                let is_known = |row| known.is_some_and(|k| k.distance(cursor.place, row).is_some());
+                let first = range.clone().take(ROWS_AHEAD).filter(|row| !is_known(*row));
+                first.for_each(|row| cursor.run.expect_vector(row));
             }
         }
     }
@@ -119,7 +126,7 @@ impl<'s> Located<'s> {
             let cursor = &mut self.runs[number];
             let row = cursor.batch[cursor.next].1;
             cursor.next += 1;
-            if visit(LiveRow { run: cursor.run, row, key })?.is_break() {
+            if visit(LiveRow { run: cursor.run, place: cursor.place, row, key })?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
@@ -144,8 +151,9 @@ impl<'s> Cursor<'s> {
             if self.batch.is_empty() {
                 return Ok(ControlFlow::Continue(()));
             }
+            let (run, place) = (self.run, self.place);
             for (key, row) in &self.batch {
-                if visit(LiveRow { run: self.run, row: *row, key: *key })?.is_break() {
+                if visit(LiveRow { run, place, row: *row, key: *key })?.is_break() {
                     return Ok(ControlFlow::Break(()));
                 }
             }

@@ -1,33 +1,44 @@
-//! 4-bit codes of vectors: half the bytes of the 8-bit ones, for a first look at every row.
+//! 4-bit codes of vectors: half the bytes of the 8-bit ones, for a first look at every row, and
+//! four bits more of each for a second look at the promising ones.
 //!
 //! Facts of one relation resemble each other, so what tells them apart is what is left once the
 //! mean of their relation is taken away. That residual `r = x - c` (under cosine `x` is the vector
-//! divided by its norm) is rotated and coded: a component becomes a level `n` of 0 to 15, which
-//! stands for `(n - 7.5) step`. One step serves a whole segment: the one with the smallest squared
-//! error on a sample. Larger components are clamped. A product is then, with the rotation `R`,
+//! divided by its norm) is rotated and coded with a step of its own, an eighth of its largest
+//! component: a component becomes a level `n` of 0 to 15, which stands for `(n - 7.5) step`, and a
+//! finer level `m` of 0 to 15 within it, which adds `(m - 7.5) step / 16`. A product is then, with
+//! the rotation `R`,
 //!
 //! ```text
 //! x·q = c·q + Rr·Rq      c·q once a centre, Rr·Rq ≈ step Σ (n_i - 7.5) (Rq)_i
 //! ```
+//!
+//! Questions point much the same way as the mean, so the part of a row's rounding error along its
+//! centre would be the largest part of an error of a score. It is kept for each row, and added.
 //!
 //! The rotation makes what is lost by rounding random: without it, vectors whose components have
 //! few distinct values lose the same part of a common direction in all rows, and a question that
 //! points there sees it (as in RaBitQ, see `signs.rs`). It flips fixed signs and applies a
 //! Walsh-Hadamard transform to each 128 components.
 //!
-//! A row of codes is whole cache lines; each holds 128 components, component `i` of them in the low
-//! half of byte `i`, component `64 + i` in its high half.
+//! A row of levels is whole cache lines; each holds 128 components, component `i` of them in the
+//! low half of byte `i`, component `64 + i` in its high half.
 //!
 //! | section      | bytes                    | content                              |
 //! |--------------|--------------------------|--------------------------------------|
-//! | sketch       | nodes × stride           | rows of codes                        |
+//! | sketch       | nodes × stride           | rows of levels                       |
+//! |              | nodes × stride           | rows of finer levels                 |
 //! |              | nodes, up to whole words | number of each node's centre, u8     |
-//! | sketch terms | 4 × (1 + centres × dim)  | the step, then the centres, f32 each |
+//! | sketch terms | 4 × nodes                | each node's step, f32                |
+//! |              | 4 × nodes                | each node's error along its centre,  |
+//! |              |                          | of its levels, f32                   |
+//! |              | 4 × nodes                | the same, of levels and finer levels |
+//! |              | 4 × centres × dim        | the centres, f32 each                |
 //!
-//! A score by these codes only chooses candidates; how many are needed is measured when a segment
-//! is sealed.
+//! A score by these codes only chooses candidates; how many are needed is found out from the errors
+//! met, and whether that suffices is measured when a segment is sealed.
 
 use crate::codes::factor;
+use crate::kernel::norm;
 use hopbine_proto::{Metric, RelationId};
 use std::collections::HashMap;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -36,11 +47,8 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 const LEVELS: f64 = 16.0;
 /// Components of a cache line.
 const LINE: usize = 128;
-/// Steps tried: the largest covers everything, each next one is this much smaller.
-const STEPS_TRIED: i32 = 24;
-const STEP_SHRINKS: f64 = 0.84;
 /// Centres of a segment: the first is the mean of all rows whose relation has none of its own.
-const CENTRES_MAX: usize = 32;
+pub const CENTRES_MAX: usize = 32;
 /// Rows that a relation must have for a centre of its own.
 const CENTRE_ROWS_MIN: u32 = 64;
 
@@ -51,7 +59,7 @@ pub fn nibble_stride(dim: usize) -> usize {
 
 /// Bytes of the sketch section of `nodes` rows.
 pub fn nibble_section_bytes(nodes: usize, dim: usize) -> usize {
-    nodes * nibble_stride(dim) + nodes.next_multiple_of(8)
+    2 * nodes * nibble_stride(dim) + nodes.next_multiple_of(8)
 }
 
 /// Which relations have a centre of their own, by their rows: `(relation, rows)`.
@@ -102,28 +110,33 @@ pub struct NibbleEncoder {
     metric: Metric,
     dim: usize,
     centres: Vec<f32>,
-    step: f32,
+    steps: Vec<f32>,
     rows: Vec<u8>,
+    finer: Vec<u8>,
     numbers: Vec<u8>,
+    errors: [Vec<f32>; 2],
+    /// Each centre at length 1, rotated; zeros for one of length 0.
+    along: Vec<Vec<f32>>,
 }
 
 impl NibbleEncoder {
-    /// An encoder around `centres`, `dim` components each. The step follows from `sample`, rows
-    /// with their norms and the numbers of their centres.
-    pub fn new<'a>(
-        metric: Metric,
-        dim: usize,
-        centres: Vec<f32>,
-        sample: impl IntoIterator<Item = (u8, &'a [f32], f64)>,
-    ) -> Self {
-        let mut encoder =
-            Self { metric, dim, centres, step: 1.0, rows: Vec::new(), numbers: Vec::new() };
-        let mut components = Vec::new();
-        for (number, row, norm) in sample {
-            components.extend(encoder.residual(number, row, norm).into_iter().map(f64::from));
+    /// An encoder around `centres`, `dim` components each.
+    pub fn new(metric: Metric, dim: usize, centres: Vec<f32>) -> Self {
+        let along = centres.chunks(dim).map(|centre| {
+            let norm = norm(centre);
+            rotated(centre.iter().map(|c| if norm > 0.0 { f64::from(*c) / norm } else { 0.0 }))
+        });
+        Self {
+            along: along.collect(),
+            metric,
+            dim,
+            centres,
+            steps: Vec::new(),
+            rows: Vec::new(),
+            finer: Vec::new(),
+            numbers: Vec::new(),
+            errors: Default::default(),
         }
-        encoder.step = best_step(&components);
-        encoder
     }
 
     /// The rotated residual of a row.
@@ -136,21 +149,35 @@ impl NibbleEncoder {
 
     /// Adds the next row, whose norm is `norm`, around the centre of this number.
     pub fn push(&mut self, number: u8, row: &[f32], norm: f64) {
-        let mut codes = vec![0; nibble_stride(self.dim)];
-        for (i, value) in self.residual(number, row, norm).into_iter().enumerate() {
-            let level = level(f64::from(value), f64::from(self.step)) as u8;
+        let start = self.rows.len();
+        self.rows.resize(start + nibble_stride(self.dim), 0);
+        self.finer.resize(self.rows.len(), 0);
+        let residual = self.residual(number, row, norm);
+        let largest = residual.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
+        self.steps.push(largest / (LEVELS / 2.0) as f32);
+        let (step, mut errors) = (f64::from(largest) / (LEVELS / 2.0), [0.0; 2]);
+        let along = &self.along[usize::from(number)];
+        for (i, (value, along)) in residual.into_iter().zip(along).enumerate() {
+            let value = f64::from(value);
+            for (error, told) in errors.iter_mut().zip(level_values(value, step)) {
+                *error += (value - told) * f64::from(*along);
+            }
+            let level = finer_level(value, step) as u8;
             let (line, at) = (i / LINE, i % LINE);
-            codes[line * 64 + at % 64] |= if at < 64 { level } else { level << 4 };
+            let (place, shift) = (start + line * 64 + at % 64, if at < 64 { 0 } else { 4 });
+            self.rows[place] |= (level >> 4) << shift;
+            self.finer[place] |= (level & 15) << shift;
         }
-        self.rows.extend_from_slice(&codes);
         self.numbers.push(number);
+        self.errors.iter_mut().zip(errors).for_each(|(all, error)| all.push(error as f32));
     }
 
     /// Codes and numbers, and step and centres, as sections: little-endian.
     pub fn finish(mut self) -> (Vec<u8>, Vec<u8>) {
         self.numbers.resize(self.numbers.len().next_multiple_of(8), 0);
+        self.rows.append(&mut self.finer);
         self.rows.append(&mut self.numbers);
-        let terms = std::iter::once(&self.step).chain(&self.centres);
+        let terms = self.steps.iter().chain(self.errors.iter().flatten()).chain(&self.centres);
         (self.rows, terms.flat_map(|term| term.to_le_bytes()).collect())
     }
 }
@@ -182,41 +209,37 @@ pub fn rotated(values: impl IntoIterator<Item = f64>) -> Vec<f32> {
     rotated
 }
 
-/// The step with the smallest squared error on `sample`.
-fn best_step(sample: &[f64]) -> f32 {
-    let largest = sample.iter().fold(0.0f64, |largest, value| largest.max(value.abs()));
-    if !(largest > 0.0 && largest.is_finite()) {
-        return 1.0;
-    }
-    let error = |step: f64| -> f64 {
-        let off = |value: &f64| value / largest - level_value(value / largest, step);
-        sample.iter().map(|value| off(value).powi(2)).sum()
-    };
-    let steps = (0..STEPS_TRIED).map(|i| 2.0 / LEVELS * STEP_SHRINKS.powi(i));
-    let best = steps.map(|step| (error(step), step)).min_by(|a, b| a.0.total_cmp(&b.0));
-    let step = (best.map_or(1.0, |(_, step)| step) * largest) as f32;
-    if step.is_finite() && step >= f32::MIN_POSITIVE { step } else { 1.0 }
+/// Level and finer level, the level first: 0 to 255. Any will do where the step is 0.
+fn finer_level(value: f64, step: f64) -> f64 {
+    let all = LEVELS * LEVELS;
+    let place = if step > 0.0 { value / step } else { 0.0 };
+    (place * LEVELS + all / 2.0).floor().clamp(0.0, all - 1.0)
 }
 
-fn level(value: f64, step: f64) -> f64 {
-    (value / step + LEVELS / 2.0).floor().clamp(0.0, LEVELS - 1.0)
-}
-
-fn level_value(value: f64, step: f64) -> f64 {
-    (level(value, step) + 0.5 - LEVELS / 2.0) * step
+/// What the level of `value` stands for, and what it stands for together with the finer one.
+fn level_values(value: f64, step: f64) -> [f64; 2] {
+    let finer = finer_level(value, step);
+    let level = (finer / LEVELS).floor();
+    [(level + 0.5 - LEVELS / 2.0) * step, (finer + 0.5) / LEVELS * step - LEVELS / 2.0 * step]
 }
 
 /// The 4-bit codes of a segment's distinct vectors.
 #[derive(Clone, Copy, Debug)]
 pub struct Nibbles<'a> {
-    /// Rows of codes.
+    /// Rows of levels.
     pub rows: &'a [u8],
-    /// Bytes of a row.
+    /// Rows of finer levels.
+    pub finer: &'a [u8],
+    /// Bytes of a row of either.
     pub stride: usize,
     /// Number of each row's centre, and what fills the last word.
     pub numbers: &'a [u8],
-    /// One step.
-    pub step: f32,
+    /// Each row's step.
+    pub steps: &'a [f32],
+    /// Each row's error along its centre, of its levels.
+    pub errors: &'a [f32],
+    /// The same, of levels and finer levels.
+    pub finer_errors: &'a [f32],
     /// The centres.
     pub centres: &'a [f32],
 }
@@ -225,12 +248,15 @@ impl<'a> Nibbles<'a> {
     /// The sections of `nodes` rows of `dim` components; `None` when they do not fit together.
     pub fn read(sketch: &'a [u8], terms: &'a [f32], nodes: usize, dim: usize) -> Option<Self> {
         let stride = nibble_stride(dim);
-        let (rows, numbers) = sketch.split_at_checked(nodes * stride)?;
-        let (step, centres) = terms.split_first()?;
+        let (rows, rest) = sketch.split_at_checked(nodes * stride)?;
+        let (finer, numbers) = rest.split_at_checked(nodes * stride)?;
+        let (steps, terms) = terms.split_at_checked(nodes)?;
+        let (errors, terms) = terms.split_at_checked(nodes)?;
+        let (finer_errors, centres) = terms.split_at_checked(nodes)?;
         let whole = numbers.len() == nodes.next_multiple_of(8)
             && centres.len().is_multiple_of(dim)
             && (1..=CENTRES_MAX).contains(&(centres.len() / dim));
-        whole.then_some(Self { rows, stride, numbers, step: *step, centres })
+        whole.then_some(Self { rows, finer, stride, numbers, steps, errors, finer_errors, centres })
     }
 
     /// Whether every row has one of the centres.
@@ -244,7 +270,6 @@ impl<'a> Nibbles<'a> {
 mod tests {
     use super::*;
     use crate::codes::Query;
-    use crate::kernel::norm;
     use proptest::prelude::*;
 
     proptest! {
@@ -264,12 +289,15 @@ mod tests {
             let mut means = Means::new(metric, 2, dim);
             let all = || (0..rows.len()).map(|row| (number(row), &rows[row][..], norms[row]));
             all().for_each(|(number, row, norm)| means.push(number, row, norm));
-            let mut encoder = NibbleEncoder::new(metric, dim, means.finish(), all());
+            let mut encoder = NibbleEncoder::new(metric, dim, means.finish());
             all().for_each(|(number, row, norm)| encoder.push(number, row, norm));
-            let step = f64::from(encoder.step);
-            let slack: Vec<f64> = all().map(|(number, row, norm)| {
-                let off = |x: f32| (f64::from(x) - level_value(f64::from(x), step)).powi(2);
-                encoder.residual(number, row, norm).into_iter().map(off).sum::<f64>().sqrt()
+            let steps = encoder.steps.clone();
+            let slack: Vec<[f64; 2]> = all().zip(&steps).map(|((number, row, norm), step)| {
+                let step = f64::from(*step);
+                [0, 1].map(|finer| {
+                    let off = |x: f32| (f64::from(x) - level_values(x.into(), step)[finer]).powi(2);
+                    encoder.residual(number, row, norm).into_iter().map(off).sum::<f64>().sqrt()
+                })
             }).collect();
             let (sketch, terms) = encoder.finish();
             prop_assert_eq!(sketch.len(), nibble_section_bytes(rows.len(), dim));
@@ -279,20 +307,42 @@ mod tests {
             prop_assert!(nibbles.is_sound(dim));
             let prepared = Query::new(metric, &query);
             let asked = prepared.nibbles(&nibbles);
-            let mut dots = vec![0; rows.len()];
+            let (mut dots, mut finer) = (vec![0; rows.len()], vec![0; rows.len()]);
             prepared.kernels().nibble_dots(&asked.numbers, nibbles.rows, &mut dots);
+            prepared.kernels().nibble_dots(&asked.numbers, nibbles.finer, &mut finer);
+            let zeros = vec![0.0; rows.len()];
             // The size of the query is left out but under L2.
             let by = if metric == Metric::L2 { 1.0 } else { 1.0 / of_query };
             for (row, dot) in dots.iter().enumerate() {
                 let own = factor(metric, norms[row]);
                 let exact: f64 = rows[row].iter().zip(&query)
                     .map(|(x, q)| f64::from(*x) * own * f64::from(*q) * by).sum();
-                let score = f64::from(asked.score(*dot, nibbles.numbers[row], 0.0));
-                let told = if metric == Metric::L2 { score / -2.0 } else { -score };
+                let score = asked.score(*dot, nibbles.numbers[row], nibbles.steps[row], 0.0);
+                // Without what is added for its error, which the slack allows for.
+                let bare = Nibbles { errors: &zeros, finer_errors: &zeros, ..nibbles };
+                let scores = [score, asked.finer(&bare, row, score, finer[row])];
+                let mut all = vec![0.0; rows.len()];
+                asked.scores(&nibbles, 0..rows.len(), &dots, &mut all);
+                let whole = asked.score(
+                    *dot, nibbles.numbers[row], nibbles.steps[row], nibbles.errors[row],
+                );
+                prop_assert_eq!(all[row], whole);
+                let step = f64::from(steps[row]);
                 // Of the row's rounding, and of the query's: half of a 127th of its largest.
-                let levels = 8.0 * step * dim.next_multiple_of(LINE) as f64;
-                let slack = (slack[row] + levels / 250.0) * of_query * by + 1e-4;
-                prop_assert!((exact - told).abs() <= slack, "{told} for {exact}, {slack}");
+                let levels = 8.0 * step * dim.next_multiple_of(LINE) as f64 / 250.0;
+                for (score, slack) in scores.into_iter().zip(slack[row]) {
+                    let score = f64::from(score);
+                    let told = if metric == Metric::L2 { score / -2.0 } else { -score };
+                    let slack = (slack + levels) * of_query * by + 1e-4;
+                    prop_assert!((exact - told).abs() <= slack, "{told} for {exact}, {slack}");
+                }
+                let distance = prepared.distance(&rows[row], norms[row]);
+                let square = (norms[row] * norms[row]) as f32;
+                let size = if metric == Metric::L2 { square } else { 0.0 };
+                let told = asked.told().distance(scores[1] + size);
+                let worth = if metric == Metric::Cosine { 1.0 } else { 2.0 * of_query };
+                let slack = (slack[row][1] + levels) * worth;
+                prop_assert!((distance - told).abs() <= slack + 1e-3, "{told} for {distance}");
             }
         }
     }
@@ -308,16 +358,6 @@ mod tests {
         assert_eq!(turned(&a).len(), 256);
         assert!((product(&a, &b) - product(&turned(&a), &turned(&b))).abs() < 1e-3);
         assert!((product(&a, &a) - product(&turned(&a), &turned(&a))).abs() < 1e-3);
-    }
-
-    #[test]
-    fn the_best_step_clamps_an_outlier() {
-        let mut sample: Vec<f64> = (0..10_000).map(|i| f64::from(i % 21) / 10.0 - 1.0).collect();
-        sample.push(4.0);
-        assert!(best_step(&sample) < 0.3);
-        assert_eq!(best_step(&[]), 1.0);
-        assert_eq!(best_step(&[0.0, -0.0]), 1.0);
-        assert!(best_step(&[f64::from(f32::MAX), 1.0]).is_finite());
     }
 
     #[test]

@@ -17,6 +17,9 @@ use hopbine_proto::limits::{PAGE_BYTES_MAX, REPLY_BYTES_MAX};
 use hopbine_proto::{EntityId, Fact, KeyRange, RelationId};
 use std::ops::ControlFlow;
 
+/// Bytes of rows between two looks at `stop`: some milliseconds.
+const STOP_BYTES: usize = 1 << 20;
+
 /// Facts by key, in the order asked.
 pub(crate) fn fetch(
     state: &State,
@@ -30,14 +33,18 @@ pub(crate) fn fetch(
     work.runs_read = work.runs;
     let mut rows = Vec::with_capacity(request.keys.len());
     let mut bytes = 0;
+    let mut look_again = 0;
     for (number, key) in request.keys.iter().enumerate() {
-        if (number as u64).is_multiple_of(STOP_ROWS) && stop() {
-            return Err(StoreError::Stopped);
+        if (number as u64).is_multiple_of(STOP_ROWS) || bytes >= look_again {
+            look_again = bytes + STOP_BYTES;
+            if stop() {
+                return Err(StoreError::Stopped);
+            }
         }
         rows.push(match state.find_live_touching(*key, &mut touched)? {
             None => None,
             Some((run, row)) => {
-                let live = LiveRow { run: &state.runs[run], row, key: *key };
+                let live = LiveRow { run: &state.runs[run], place: run as u32, row, key: *key };
                 let mut read = read_row(&live, request.with)?;
                 bytes += bytes_of(&read);
                 if bytes > REPLY_BYTES_MAX {

@@ -6,6 +6,7 @@ use crate::expand::STOP_ROWS;
 use crate::graph::{
     RowFilter, RowSet, RunAsk, Scratch, VectorRow, VectorSource, search_segment, search_tail,
 };
+use crate::known::Known;
 use crate::memtable::{Memtable, TAIL_ROWS};
 use crate::predicate::{RowPredicate, relation_wanted};
 use crate::run::{Data, Run, SegmentFile};
@@ -16,6 +17,7 @@ use hopbine_proto::RelationId;
 use hopbine_proto::call::{Relations, Seed, SeedReply, SeedRequest, Work};
 use hopbine_proto::score::rank;
 use std::cell::Cell;
+use std::sync::OnceLock;
 
 /// What one search asks of every run.
 struct Search<'r> {
@@ -49,6 +51,7 @@ impl VectorSource for Vectors<'_, '_> {
 pub(crate) fn seeds(
     state: &State,
     reading: &Reading,
+    known: &OnceLock<Known>,
     request: &SeedRequest,
     stop: Stop<'_>,
 ) -> Result<SeedReply, StoreError> {
@@ -60,9 +63,9 @@ pub(crate) fn seeds(
         rows_read: Cell::new(0),
     };
     let mut work = Work { runs: state.runs.len() as u64, ..Work::default() };
-    let mut seeds = Vec::new();
+    let (mut seeds, mut found) = (Vec::new(), Vec::new());
     let mut scratch = reading.take_scratch();
-    for run in state.runs.iter().filter(|run| run.live() > 0) {
+    for (place, run) in state.runs.iter().enumerate().filter(|(_, run)| run.live() > 0) {
         if stop() {
             return Err(StoreError::Stopped);
         }
@@ -70,11 +73,18 @@ pub(crate) fn seeds(
             Data::Memtable(memtable) => search.tail(run, memtable, &mut scratch, &mut work)?,
             Data::Segment(file) => search.segment(run, file, &mut scratch, &mut work)?,
         };
-        for (distance, row) in best {
-            seeds.push(Seed { distance, key: run.key(row)? });
+        for (distance, row) in &best {
+            seeds.push(Seed { distance: *distance, key: run.key(*row)? });
         }
+        found.push((place, best));
     }
     reading.give_scratch(scratch);
+    if known.get().is_none()
+        && let Some(of_seeds) = Known::of_seeds(&request.query, &found)
+    {
+        // Another search of this view may have been quicker: either will do.
+        let _ = known.set(of_seeds);
+    }
     seeds.sort_unstable_by(|a, b| rank((a.distance, a.key), (b.distance, b.key)));
     seeds.truncate(request.k as usize);
     Ok(SeedReply { seeds, work, index: state.index })

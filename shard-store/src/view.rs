@@ -6,6 +6,7 @@
 
 use crate::error::StoreError;
 use crate::expand;
+use crate::known::Known;
 use crate::read;
 use crate::seeds;
 use crate::shard::Reading;
@@ -16,7 +17,7 @@ use hopbine_proto::call::{
 };
 use hopbine_proto::filter::Filter;
 use hopbine_proto::{EntityId, EntityRange, Epoch, KeyRange, LogIndex};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Whether a reader's caller has given up.
 pub type Stop<'a> = &'a dyn Fn() -> bool;
@@ -26,11 +27,13 @@ pub type Stop<'a> = &'a dyn Fn() -> bool;
 pub struct View {
     state: Arc<State>,
     reading: Arc<Reading>,
+    /// What the first search for seeds found out.
+    known: Arc<OnceLock<Known>>,
 }
 
 impl View {
     pub(crate) fn new(state: Arc<State>, reading: Arc<Reading>) -> Self {
-        Self { state, reading }
+        Self { state, reading, known: Arc::default() }
     }
 
     /// The last log entry that the view holds.
@@ -50,12 +53,12 @@ impl View {
 
     /// The facts nearest to a vector, at most `k` by `(distance, key)`.
     pub fn seeds(&self, request: &SeedRequest, stop: Stop<'_>) -> Result<SeedReply, StoreError> {
-        seeds::seeds(&self.state, &self.reading, request, stop)
+        seeds::seeds(&self.state, &self.reading, &self.known, request, stop)
     }
 
     /// One hop over frontier entities.
     pub fn hop(&self, request: &HopRequest, stop: Stop<'_>) -> Result<HopReply, StoreError> {
-        expand::hop(&self.state, &self.reading.config, request, stop)
+        expand::hop(&self.state, &self.reading.config, self.known.get(), request, stop)
     }
 
     /// Facts by key, in the order asked.

@@ -254,3 +254,41 @@ fn the_state_names_memtables_that_wait_for_their_flush() {
     assert!(both.shard.flush_oldest().expect("flushed"));
     assert_eq!(frozen(&both), 0);
 }
+
+#[test]
+fn a_hop_takes_over_the_distances_that_its_seeds_have_cost() {
+    let mut both = Both::new(4);
+    let mut draw = Draw(11);
+    // Three runs: two segments and the memtable.
+    for part in 0..3u64 {
+        let facts: Vec<WriteOp> = (0..40)
+            .map(|i| upsert(FactKey::new(i, 1, 100 * part + i), &vector(&mut draw, 4)))
+            .collect();
+        both.write(&facts);
+        if part < 2 {
+            both.flush();
+        }
+    }
+    let frontier = || (0..40).map(|entity| from(entity, entity)).collect();
+    let request = hop(frontier(), HopOutput::Facts { top_k: 200, score: ScoreMode::Path }, 4);
+    let alone = both.shard.view().hop(&request, &|| false).expect("hopped");
+    assert_eq!((alone.facts.len(), alone.work.vectors_scored), (80, 120), "40 lead to their start");
+    let seeds = |query: Arc<[f32]>| SeedRequest {
+        query,
+        k: 25,
+        relations: Relations::Any,
+        filter: None,
+        mode: SeedMode::Exact,
+    };
+    let view = both.shard.view();
+    view.seeds(&seeds(request.query.clone().expect("has one")), &|| false).expect("searched");
+    let reply = view.hop(&request, &|| false).expect("hopped");
+    assert!(reply.facts == alone.facts && reply.counts == alone.counts);
+    assert_eq!(reply.work.vectors_scored, 120 - 3 * 25, "each run found its own 25");
+    // Another question has other distances.
+    let view = both.shard.view();
+    view.seeds(&seeds([0.5, 1.0, 0.5, 0.5].into()), &|| false).expect("searched");
+    let reply = view.hop(&request, &|| false).expect("hopped");
+    assert!(reply.facts == alone.facts);
+    assert_eq!(reply.work.vectors_scored, 120);
+}

@@ -1,20 +1,20 @@
 //! Choosing how a sealed segment is searched, by measuring it on its own vectors.
 //!
 //! Queries are sampled nodes, which do not count as their own answer; perturbed copies of nodes
-//! would be too easy. The truth is a scan, which is exact. A 1-bit scan and a 4-bit scan are tried
-//! with growing numbers of candidates and a graph walk with growing beams, each until it reaches
-//! the recall target or costs more than what was found before; the cheapest wins. Where the target
-//! is 1, only what is exact by itself will do, not what a sample found to be. Cost is counted, not
-//! timed, so that every machine chooses alike.
+//! would be too easy. The truth is a scan, which is exact. A 1-bit scan is tried with growing
+//! numbers of candidates, a 4-bit scan once, and a graph walk with growing beams, each until it
+//! reaches the recall target or costs more than what was found before; the cheapest wins. Where
+//! the target is 1, only what is exact by itself will do, not what a sample found to be. Cost is
+//! counted, not timed, so that every machine chooses alike.
 
 use super::index::{NodeCodes, QueryScorer};
 use super::layout::GraphView;
 use super::meta::Way;
 use super::nearest::Nearest;
-use super::scan::Scored;
+use super::scan::{Bounds, Scored, Seen};
 use super::scratch::Scratch;
 use super::search::rerank_count;
-use super::sketch::Sketch;
+use super::sketch::{Looks, Sketch};
 use super::walk::{beam, descend};
 use crate::codes::Query;
 use crate::signs::sign_words;
@@ -23,8 +23,12 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Beams tried, narrowest first.
 const LADDER: [u32; 5] = [64, 128, 256, 512, 1024];
-/// Candidates of a scan of short codes tried, fewest first.
+/// Candidates of a scan of 1-bit codes tried, fewest first.
 const RERANKS: [u32; 6] = [192, 384, 768, 1536, 3072, 6144];
+/// A scan of 4-bit codes finds out by itself how many candidates it needs: at most one node in so
+/// many while it is measured, and later so many times what a sample needed at most.
+const REFINED_SHARE: u32 = 8;
+const REFINED_SPARE: u32 = 4;
 /// Sampled queries: recall@64 is then the mean of 6,400 answers, within about 0.005.
 const SAMPLES: usize = 100;
 /// Answers that recall is measured at.
@@ -42,8 +46,7 @@ const COST_ON_WALK: (f64, f64) = (20.0, 3.0);
 const COST_SIGNS: (f64, f64) = (1.5, 0.2);
 /// A node's 4-bit code, `(per node, per cache line)`, its ranking included.
 const COST_NIBBLES: (f64, f64) = (4.0, 1.5);
-/// Share of the misses allowed that a scan of 4-bit codes may have: some candidates more cost it
-/// next to nothing.
+/// Share of the misses allowed that a scan of 4-bit codes may have: it seldom has any.
 const NIBBLE_MISSES: f64 = 0.1;
 const COST_EXACT: f64 = 0.3;
 
@@ -64,6 +67,8 @@ struct Tally {
     wanted10: usize,
     scored: u64,
     reranked: u64,
+    /// Candidates of a sample, at most.
+    candidates_most: u64,
 }
 
 impl Tally {
@@ -194,15 +199,16 @@ impl Measured<'_> {
         self.codes.score_all(query.kernels(), query.codes(), dots, scores);
         tally.scored += u64::from(self.codes.len());
         let terms = |node| (self.codes.error(node), self.codes.size(node));
-        let (query_codes, terms_max) = (query.codes(), self.terms_max);
-        let scored = Scored { scores, terms: &terms, terms_max, query: query_codes };
+        let bounds =
+            Bounds::Certain { terms: &terms, terms_max: self.terms_max, query: query.codes() };
+        let scored = Scored { scores, bounds };
         let mut nearest = Nearest::new(K);
         scored.each_promising(K + 1, batch, &|_| {}, &mut |other| {
             if other != node {
                 tally.reranked += 1;
                 nearest.push(exact(query, other)?, other);
             }
-            Ok(nearest.limit())
+            Ok(Seen::limited(nearest.limit()))
         })?;
         Ok(nearest.into_sorted())
     }
@@ -225,7 +231,12 @@ impl Measured<'_> {
             Sketch::Nibbles(of) => (COST_NIBBLES, of.stride / 64, misses * NIBBLE_MISSES),
         };
         let of_sketch = nodes * (per_node + per_part * parts as f64);
-        for rerank in RERANKS {
+        let bound = [self.codes.len() / REFINED_SHARE];
+        let reranks = match sketch {
+            Sketch::Signs(_) => &RERANKS[..],
+            Sketch::Nibbles(_) => &bound[..],
+        };
+        for rerank in reranks.iter().copied() {
             if rerank as usize * 2 >= self.codes.len() as usize {
                 break;
             }
@@ -236,7 +247,10 @@ impl Measured<'_> {
             }
             let (recall64, recall10) = (tally.recall64(), tally.recall10());
             if recall64 >= 1.0 - misses {
-                let way = sketch.way(rerank);
+                let way = sketch.way(match sketch {
+                    Sketch::Signs(_) => rerank,
+                    Sketch::Nibbles(_) => tally.candidates_most as u32 * REFINED_SPARE,
+                });
                 return Ok(Some((Choice { way, recall64, recall10, alarm: None }, own)));
             }
         }
@@ -251,29 +265,28 @@ impl Measured<'_> {
         exact: &dyn Fn(&Query, u32) -> Result<f64, E>,
         scratch: &mut Scratch,
     ) -> Result<Tally, E> {
+        let (codes, terms_max) = (&self.codes, self.terms_max);
         let mut tally = Tally::default();
         for sample in samples {
             let query = &sample.query;
-            // One more, since the node itself is taken out.
-            let count = rerank as usize + 1;
-            sketch.promising(&self.codes, query, count, scratch);
-            tally.scored += count as u64;
-            let Scratch { scores, batch, nodes, .. } = &mut *scratch;
-            let terms = |at: u32| {
-                let node = nodes[at as usize];
-                (self.codes.error(node), self.codes.size(node))
-            };
-            let (terms_max, query_codes) = (self.terms_max, query.codes());
-            let scored = Scored { scores, terms: &terms, terms_max, query: query_codes };
-            let mut nearest = Nearest::new(K);
-            scored.each_promising(K + 1, batch, &|_| {}, &mut |at| {
-                let other = nodes[at as usize];
-                if other != sample.node {
-                    tally.reranked += 1;
-                    nearest.push(exact(query, other)?, other);
+            // One more of each, since the node itself is taken out.
+            let (count, k) = (rerank as usize + 1, K + 1);
+            let looks = Looks { sketch, codes, query, terms_max, count, k };
+            let (mut nearest, mut reranked) = (Nearest::new(K), 0);
+            let scored = looks.each_promising(scratch, &|_| {}, &mut |other| {
+                if other == sample.node {
+                    return Ok(Seen::limited(nearest.limit()));
                 }
-                Ok(nearest.limit())
+                reranked += 1;
+                let distance = exact(query, other)?;
+                nearest.push(distance, other);
+                Ok(Seen { distance: Some(distance), limit: nearest.limit() })
             })?;
+            // The look at all short codes has its own price.
+            let candidates = scored - u64::from(codes.len());
+            tally.scored += candidates;
+            tally.candidates_most = tally.candidates_most.max(candidates);
+            tally.reranked += reranked;
             tally.count(&sample.truth, &nearest.into_sorted());
         }
         Ok(tally)

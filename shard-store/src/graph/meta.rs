@@ -23,9 +23,10 @@ pub enum Way {
         /// Rows whose 8-bit codes are looked at.
         rerank: u32,
     },
-    /// The same with 4-bit codes first.
+    /// All 4-bit codes, then finer ones of the promising rows, then exact rerank of every row that
+    /// is likely to win still. The number is meant for k up to 64 and grows with larger k.
     Nibbles {
-        /// Rows whose 8-bit codes are looked at.
+        /// Rows whose finer codes are looked at, at most.
         rerank: u32,
     },
 }

@@ -3,32 +3,62 @@
 //! The nearest few by score are reranked first; that gives a k-th exact distance, and a row whose
 //! score says that it is certainly farther away than that needs no rerank. Dear tests (payload
 //! conditions) are thus asked in order of promise.
+//!
+//! Where an answer may be missed now and then, *likely* is enough: how far scores are off is taken
+//! from the candidates that were already reranked for the same question. An offset that all have in
+//! common changes no order, so only the spread around it counts.
 
 use super::scratch::{ordered, score_of};
-use crate::codes::{CodeQuery, ScoreBound};
+use crate::codes::{CodeQuery, ScoreBound, Told};
 
-/// Candidates of one scan: their scores, and how wrong each score can be.
+/// What became of a candidate.
+pub(super) struct Seen {
+    /// Its exact distance, if it was computed.
+    pub distance: Option<f64>,
+    /// The distance beyond which nothing matters any more, once there is one.
+    pub limit: Option<f64>,
+}
+
+impl Seen {
+    /// A candidate whose distance nobody need know.
+    pub fn limited(limit: Option<f64>) -> Self {
+        Self { distance: None, limit }
+    }
+}
+
+/// Candidates of one scan.
 pub(super) struct Scored<'a> {
     /// One per candidate; smaller is nearer.
     pub scores: &'a [f32],
-    /// `(error, size)` of a candidate, see `RowTerms`.
-    pub terms: &'a dyn Fn(u32) -> (f32, f32),
-    /// Not below any candidate's error and size.
-    pub terms_max: (f32, f32),
-    /// What they were scored with.
-    pub query: &'a CodeQuery,
+    /// How wrong scores can be.
+    pub bounds: Bounds<'a>,
+}
+
+/// When a candidate is left out for its score.
+#[derive(Clone, Copy)]
+pub(super) enum Bounds<'a> {
+    /// When it is certainly too far away.
+    Certain {
+        /// `(error, size)` of a candidate, see `RowTerms`.
+        terms: &'a dyn Fn(u32) -> (f32, f32),
+        /// Not below any candidate's error and size.
+        terms_max: (f32, f32),
+        /// What they were scored with.
+        query: &'a CodeQuery,
+    },
+    /// When that is likely, by the errors met so far: scores tell these distances.
+    Likely(Told),
 }
 
 impl Scored<'_> {
-    /// Calls `visit` with every candidate that could still matter, most promising first. `visit`
-    /// returns the exact distance beyond which nothing matters any more, once there is one; `soon`
+    /// Calls `visit` with every candidate that could still matter, most promising first; `soon`
     /// hears of a candidate a little before. About `first` candidates are ranked at once.
     pub fn each_promising<E>(
         &self,
         first: usize,
         batch: &mut Vec<u64>,
         soon: &dyn Fn(u32),
-        visit: &mut dyn FnMut(u32) -> Result<Option<f64>, E>,
+        visit: &mut dyn FnMut(u32) -> Result<Seen, E>,
     ) -> Result<(), E> {
         let mut limit = Limit::none(self);
         let (mut after, mut count) = (None, first.clamp(1, self.scores.len() + 1));
@@ -43,13 +73,14 @@ impl Scored<'_> {
                 }
                 let candidate = *key as u32;
                 if !limit.excludes(candidate) {
-                    limit.set(visit(candidate)?);
+                    limit.learn(candidate, visit(candidate)?);
                 }
             }
-            if batch.len() < count {
+            after = batch.last().copied();
+            let beyond = |last: u64| score_of((last >> 32) as u32) > limit.loosest;
+            if batch.len() < count || after.is_some_and(beyond) {
                 return Ok(());
             }
-            after = batch.last().copied();
             count *= 4;
         }
     }
@@ -77,36 +108,89 @@ fn within(scores: &[f32], bound: f32) -> u32 {
 struct Limit<'a> {
     scored: &'a Scored<'a>,
     distance: Option<f64>,
-    bound: ScoreBound,
-    /// Bound of the row with the largest terms.
+    bound: Option<ScoreBound>,
+    /// No candidate with a score above this one matters.
     loosest: f32,
+    errors: Errors,
 }
 
 impl<'a> Limit<'a> {
     fn none(scored: &'a Scored<'a>) -> Self {
-        Self { scored, distance: None, bound: scored.query.bound(0.0), loosest: f32::NAN }
+        let errors = Errors::default();
+        Self { scored, distance: None, bound: None, loosest: f32::NAN, errors }
     }
 
-    fn set(&mut self, distance: Option<f64>) {
-        if self.distance != distance
-            && let Some(distance) = distance
-        {
-            self.distance = Some(distance);
-            self.bound = self.scored.query.bound(distance);
-            let (error, size) = self.scored.terms_max;
-            self.loosest = self.bound.at(error, size);
+    /// Takes what became of `candidate`.
+    fn learn(&mut self, candidate: u32, seen: Seen) {
+        let changed = self.distance != seen.limit;
+        self.distance = seen.limit.or(self.distance);
+        match &self.scored.bounds {
+            Bounds::Certain { query, terms_max: (error, size), .. } => {
+                if changed && let Some(limit) = seen.limit {
+                    let bound = query.bound(limit);
+                    (self.bound, self.loosest) = (Some(bound), bound.at(*error, *size));
+                }
+            }
+            Bounds::Likely(told) => {
+                if let Some(distance) = seen.distance {
+                    self.errors
+                        .push(distance - told.distance(self.scored.scores[candidate as usize]));
+                }
+                if let Some(limit) = self.distance
+                    && let Some(least) = self.errors.below(DEVIATIONS)
+                {
+                    self.loosest = told.score(limit - least);
+                }
+            }
         }
     }
 
-    /// Whether `candidate` is certainly farther away.
+    /// Whether `candidate` is farther away.
     #[inline]
     fn excludes(&self, candidate: u32) -> bool {
         let score = self.scored.scores[candidate as usize];
-        if self.distance.is_none() {
-            return false;
+        if score > self.loosest {
+            return true;
         }
-        let (error, size) = (self.scored.terms)(candidate);
-        score > self.loosest || score > self.bound.at(error, size)
+        match (&self.scored.bounds, &self.bound) {
+            (Bounds::Certain { terms, .. }, Some(bound)) => {
+                let (error, size) = terms(candidate);
+                score > bound.at(error, size)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// By how much exact distances exceed what scores told.
+#[derive(Default)]
+pub(super) struct Errors {
+    count: f64,
+    sum: f64,
+    squares: f64,
+}
+
+/// So many errors say what others will be like.
+const ERRORS_MIN: f64 = 32.0;
+/// An error so many standard deviations below the mean is not likely to be met.
+const DEVIATIONS: f64 = 6.0;
+
+impl Errors {
+    /// Adds one.
+    pub fn push(&mut self, error: f64) {
+        self.count += 1.0;
+        self.sum += error;
+        self.squares += error * error;
+    }
+
+    /// So many standard deviations below the mean error; `None` while too few are known.
+    pub fn below(&self, deviations: f64) -> Option<f64> {
+        if self.count < ERRORS_MIN {
+            return None;
+        }
+        let mean = self.sum / self.count;
+        let variance = (self.squares / self.count - mean * mean).max(0.0);
+        Some(mean - deviations * variance.sqrt())
     }
 }
 
@@ -118,22 +202,48 @@ fn key(score: f32, candidate: u32) -> u64 {
 
 /// The `count` smallest candidates behind `after` that are not above `bound`, in order. A bound
 /// that is not a number is none.
-pub(super) fn smallest(
+fn smallest(
     all_scores: &[f32],
     after: Option<u64>,
     bound: f32,
     count: usize,
     batch: &mut Vec<u64>,
 ) {
+    gather(all_scores, after, bound, count, batch);
+    batch.sort_unstable();
+    batch.truncate(count);
+}
+
+/// The `count` candidates with the smallest scores that are not above `bound`, ascending by number.
+pub(super) fn smallest_in_order(
+    all_scores: &[f32],
+    bound: f32,
+    count: usize,
+    batch: &mut Vec<u64>,
+    candidates: &mut Vec<u32>,
+) {
+    gather(all_scores, None, bound, count, batch);
+    if batch.len() > count {
+        batch.select_nth_unstable(count);
+        batch.truncate(count);
+    }
+    candidates.clear();
+    candidates.extend(batch.iter().map(|key| *key as u32));
+    candidates.sort_unstable();
+}
+
+/// The `count` smallest candidates behind `after` that are not above `bound`, and perhaps some
+/// more, in any order.
+fn gather(all_scores: &[f32], after: Option<u64>, bound: f32, count: usize, batch: &mut Vec<u64>) {
     if let Some(guess) = guess(all_scores, after, count)
         && (bound.is_nan() || guess <= bound)
     {
-        gather(all_scores, after, guess, count, batch);
-        if batch.len() == count {
+        gather_within(all_scores, after, guess, count, batch);
+        if batch.len() >= count {
             return;
         }
     }
-    gather(all_scores, after, bound, count, batch);
+    gather_within(all_scores, after, bound, count, batch);
 }
 
 /// One score in so many is looked at for a guess.
@@ -155,7 +265,13 @@ fn guess(all_scores: &[f32], after: Option<u64>, count: usize) -> Option<f32> {
 }
 
 /// The same, by looking at all of them: each one found lowers what the next must be below.
-fn gather(all_scores: &[f32], after: Option<u64>, bound: f32, count: usize, batch: &mut Vec<u64>) {
+fn gather_within(
+    all_scores: &[f32],
+    after: Option<u64>,
+    bound: f32,
+    count: usize,
+    batch: &mut Vec<u64>,
+) {
     batch.clear();
     let room = 2 * count.max(128);
     let mut worst_score = bound;
@@ -182,8 +298,6 @@ fn gather(all_scores: &[f32], after: Option<u64>, bound: f32, count: usize, batc
             }
         }
     }
-    batch.sort_unstable();
-    batch.truncate(count);
 }
 
 #[cfg(test)]

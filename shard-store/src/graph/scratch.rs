@@ -140,8 +140,11 @@ pub struct Scratch {
     pub(super) dots: Vec<i32>,
     pub(super) sums: Vec<u32>,
     pub(super) scores: Vec<f32>,
+    pub(super) finer: Vec<f32>,
     pub(super) batch: Vec<u64>,
     pub(super) nodes: Vec<u32>,
+    /// The next scan of short codes begins at their end.
+    pub(super) backwards: bool,
 }
 
 #[cfg(test)]

@@ -25,8 +25,6 @@ pub const GRAPH_NODES_MIN: u32 = 8 * 1024;
 const GRAPH_LINKS_MAX: u64 = 1 << 31;
 /// Components looked at to find the scale of the codes.
 const SCALE_SAMPLES: usize = 1 << 20;
-/// The same for the step of the 4-bit codes, of which several are tried.
-const STEP_SAMPLES: usize = 1 << 17;
 /// Share of components that must fit the codes; the rest is clamped.
 const SCALE_SHARE: f64 = 0.9999;
 
@@ -185,13 +183,7 @@ impl<V: VectorSource + ?Sized> Nodes<'_, V> {
             let vector = self.vector(node)?;
             means.push(number(node), vector.values, vector.norm);
         }
-        let step = (count as usize * dim).div_ceil(STEP_SAMPLES).max(1);
-        let mut sample = Vec::new();
-        for node in (0..count).step_by(step) {
-            let vector = self.vector(node)?;
-            sample.push((number(node), vector.values, vector.norm));
-        }
-        let mut encoder = NibbleEncoder::new(metric, dim, means.finish(), sample);
+        let mut encoder = NibbleEncoder::new(metric, dim, means.finish());
         for node in 0..count {
             let vector = self.vector(node)?;
             encoder.push(number(node), vector.values, vector.norm);

@@ -6,8 +6,9 @@ use super::layout::GraphView;
 use super::members::Members;
 use super::meta::Way;
 use super::nearest::Nearest;
-use super::scan::Scored;
+use super::scan::{Bounds, Scored, Seen};
 use super::scratch::{Entry, Scratch};
+use super::sketch::{Looks, Sketch};
 use super::walk::{beam, collect, descend, two_hop};
 use hopbine_proto::call::{SeedMode, Work};
 
@@ -19,8 +20,18 @@ const COLLECT_SHARE_MIN: f64 = 0.3;
 const TWO_HOP_EF_MIN: usize = 128;
 /// The recorded beam was measured at this k.
 const MEASURED_K: usize = 64;
+/// From a quarter of all nodes on as answers, 4-bit codes would save little.
+const NIBBLE_SHARE: usize = 2;
 /// Rows asked to estimate the share that passes a predicate.
 const PREDICATE_SAMPLES: u32 = 64;
+
+/// What became of a node's rows.
+struct Visited {
+    /// Their exact distance, if it was computed.
+    distance: Option<f64>,
+    /// Whether any of them may be returned.
+    passed: bool,
+}
 
 /// How many of the best candidates are reranked exactly.
 pub fn rerank_count(k: usize) -> usize {
@@ -143,7 +154,7 @@ impl<V: VectorSource + ?Sized> Search<'_, V> {
             if reranked == wanted {
                 break;
             }
-            reranked += usize::from(self.visit_node(entry.node(), set, &mut nearest)?);
+            reranked += usize::from(self.visit_node(entry.node(), set, &mut nearest)?.passed);
         }
         // Half of what the share promised: less says that the filter goes with the question, and
         // that the beam ended before it met enough.
@@ -151,13 +162,13 @@ impl<V: VectorSource + ?Sized> Search<'_, V> {
         Ok((enough && nearest.limit().is_some()).then(|| nearest.into_sorted()))
     }
 
-    /// Shows the rows of a node to `nearest`; returns whether any of them may be returned.
+    /// Shows the rows of a node to `nearest`.
     fn visit_node(
         &mut self,
         node: u32,
         set: Option<&[u32]>,
         nearest: &mut Nearest<u32>,
-    ) -> Result<bool, V::Error> {
+    ) -> Result<Visited, V::Error> {
         let filter = &self.ask.filter;
         let (mut distance, mut passed) = (None, false);
         self.members.each_row(node, |row| {
@@ -184,7 +195,7 @@ impl<V: VectorSource + ?Sized> Search<'_, V> {
             }
             Ok(true)
         })?;
-        Ok(passed)
+        Ok(Visited { distance, passed })
     }
 
     /// Short codes of all nodes where nothing but dead rows is left out; a scan otherwise, or when
@@ -198,21 +209,30 @@ impl<V: VectorSource + ?Sized> Search<'_, V> {
         let plain = matches!(filter.rows, RowSet::All) && filter.predicate.is_none();
         let wanted = (self.ask.k as f64 / MEASURED_K as f64).max(1.0) / self.share_that_lives();
         let count = (f64::from(rerank) * wanted).ceil() as usize;
-        let sketch = self.index.sketch().filter(|_| plain && count * 2 < codes.len() as usize);
+        let (half, sketch) = (codes.len() as usize / 2, self.index.sketch().filter(|_| plain));
+        let count = match sketch {
+            // Far fewer are looked at than may be.
+            Some(Sketch::Nibbles(_)) if self.ask.k * NIBBLE_SHARE < half => count.min(half),
+            Some(Sketch::Signs(_)) if count < half => count,
+            _ => return self.scan(scratch),
+        };
         let Some(sketch) = sketch else { return self.scan(scratch) };
-        sketch.promising(&codes, query, count, scratch);
-        self.work.codes_scored += u64::from(codes.len()) + count as u64;
-        let Scratch { scores, batch, nodes, .. } = scratch;
+        let (members, vectors, meta) = (self.members, self.vectors, self.index.meta());
         let mut nearest = Nearest::new(self.ask.k);
-        let terms = |at: u32| (codes.error(nodes[at as usize]), codes.size(nodes[at as usize]));
-        let terms_max = (self.index.meta().error_max, self.index.meta().size_max);
-        let scored = Scored { scores, terms: &terms, terms_max, query: query.codes() };
-        let (members, vectors) = (self.members, self.vectors);
-        let soon = |at: u32| vectors.expect(members.first_row(nodes[at as usize]));
-        scored.each_promising(self.ask.k.max(32), batch, &soon, &mut |at| {
-            self.visit_node(nodes[at as usize], None, &mut nearest)?;
-            Ok(nearest.limit())
+        let looks = Looks {
+            sketch: &sketch,
+            codes: &codes,
+            query,
+            terms_max: (meta.error_max, meta.size_max),
+            count,
+            k: self.ask.k,
+        };
+        let soon = |node: u32| vectors.expect(members.first_row(node));
+        let scored = looks.each_promising(scratch, &soon, &mut |node| {
+            let distance = self.visit_node(node, None, &mut nearest)?.distance;
+            Ok(Seen { distance, limit: nearest.limit() })
         })?;
+        self.work.codes_scored += scored;
         if self.ask.k > 0 && nearest.limit().is_none() {
             return self.scan(scratch);
         }
@@ -235,12 +255,13 @@ impl<V: VectorSource + ?Sized> Search<'_, V> {
             codes.score_all(query.kernels(), query.codes(), dots, scores);
             self.work.codes_scored += u64::from(codes.len());
             let terms = |node| (codes.error(node), codes.size(node));
-            let scored = Scored { scores, terms: &terms, terms_max, query: query.codes() };
+            let bounds = Bounds::Certain { terms: &terms, terms_max, query: query.codes() };
+            let scored = Scored { scores, bounds };
             let (members, vectors) = (self.members, self.vectors);
             let soon = |node: u32| vectors.expect(members.first_row(node));
             scored.each_promising(first, batch, &soon, &mut |node| {
                 self.visit_node(node, None, &mut nearest)?;
-                Ok(nearest.limit())
+                Ok(Seen::limited(nearest.limit()))
             })?;
             return Ok(nearest.into_sorted());
         };
@@ -257,12 +278,13 @@ impl<V: VectorSource + ?Sized> Search<'_, V> {
         super::walk::Scorer::score(&mut scorer, nodes, scores);
         self.work.codes_scored += scorer.scored;
         let terms = |at: u32| (codes.error(nodes[at as usize]), codes.size(nodes[at as usize]));
-        let scored = Scored { scores, terms: &terms, terms_max, query };
+        let bounds = Bounds::Certain { terms: &terms, terms_max, query };
+        let scored = Scored { scores, bounds };
         let (members, vectors) = (self.members, self.vectors);
         let soon = |at: u32| vectors.expect(members.first_row(nodes[at as usize]));
         scored.each_promising(first, batch, &soon, &mut |at| {
             self.visit_node(nodes[at as usize], Some(set), &mut nearest)?;
-            Ok(nearest.limit())
+            Ok(Seen::limited(nearest.limit()))
         })?;
         Ok(nearest.into_sorted())
     }

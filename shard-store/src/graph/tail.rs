@@ -2,7 +2,7 @@
 
 use super::ask::{RowSet, RunAsk, VectorRow, VectorSource};
 use super::nearest::Nearest;
-use super::scan::Scored;
+use super::scan::{Bounds, Scored, Seen};
 use super::scratch::Scratch;
 use super::search::scan_exact;
 use crate::codes::{Query, RowTerms, code_stride, encode_row, own_scale};
@@ -130,7 +130,8 @@ fn scan<V: VectorSource + ?Sized>(
     let most = |max: (f32, f32), terms: &RowTerms| (max.0.max(terms.error), max.1.max(terms.size));
     let terms_max = terms.iter().flatten().fold((0.0, 0.0), most);
     let query = ask.query.codes();
-    let scored = Scored { scores, terms: &terms_of, terms_max, query };
+    let bounds = Bounds::Certain { terms: &terms_of, terms_max, query };
+    let scored = Scored { scores, bounds };
     let mut nearest = Nearest::new(ask.k);
     let soon = |at: u32| vectors.expect(row_of(at));
     scored.each_promising(ask.k.max(32), batch, &soon, &mut |at| {
@@ -145,7 +146,7 @@ fn scan<V: VectorSource + ?Sized>(
                 nearest.push(distance, item);
             }
         }
-        Ok(nearest.limit())
+        Ok(Seen::limited(nearest.limit()))
     })?;
     Ok(nearest.into_sorted())
 }

@@ -20,6 +20,7 @@ const KERNELS: Kernels = Kernels {
     code_dots,
     code_dots_at,
     nibble_dots,
+    nibble_dots_at,
     sign_sums,
 };
 
@@ -98,6 +99,18 @@ fn nibble_dots(query: &SignedCodes, levels: &[u8], out: &mut [i32]) {
     for (row, out) in levels.chunks_exact(query.stride() / 2).zip(out) {
         // SAFETY: see `dot` for the instructions; `row` has half as many bytes as `query` numbers.
         *out = 2 * unsafe { level_dot(query.high(), row) } - 15 * query.sum();
+    }
+}
+
+fn nibble_dots_at(query: &SignedCodes, levels: &[u8], rows: &[u32], out: &mut [i32]) {
+    let stride = query.stride() / 2;
+    let row = |row: &u32| &levels[*row as usize * stride..][..stride];
+    for (i, out) in out.iter_mut().enumerate() {
+        if let Some(next) = rows.get(i + 4) {
+            row(next).chunks(64).for_each(|line| super::prefetch(&line[0]));
+        }
+        // SAFETY: see `dot` for the instructions; a row has half as many bytes as `query` numbers.
+        *out = 2 * unsafe { level_dot(query.high(), row(&rows[i])) } - 15 * query.sum();
     }
 }
 

@@ -22,6 +22,7 @@ pub(super) fn available() -> Option<Kernels> {
         code_dots,
         code_dots_at,
         nibble_dots,
+        nibble_dots_at,
         sign_sums: if counts_bits { sign_sums } else { super::avx2::sign_sums },
     })
 }
@@ -87,7 +88,12 @@ fn nibble_dots(query: &SignedCodes, levels: &[u8], out: &mut [i32]) {
 
 fn code_dots_at(query: &SignedCodes, codes: &[u8], rows: &[u32], out: &mut [i32]) {
     // SAFETY: see `dot` for the instructions; `Kernels::code_dots_at` checked every row.
-    unsafe { code_dots_at_avx512(query, codes, rows, out) }
+    unsafe { dots_at::<false>(query, codes, rows, out) }
+}
+
+fn nibble_dots_at(query: &SignedCodes, levels: &[u8], rows: &[u32], out: &mut [i32]) {
+    // SAFETY: see `dot` for the instructions; `Kernels::nibble_dots_at` checked every row.
+    unsafe { dots_at::<true>(query, levels, rows, out) }
 }
 
 /// The lanes of elements `start..start + 16` of `row` in f64, zeros after its end.
@@ -216,13 +222,24 @@ unsafe fn dots_in_order<const LEVELS: bool>(query: &SignedCodes, codes: &[u8], o
     }
 }
 
+/// Rows of a list, of 4-bit levels or of 8-bit codes.
+///
 /// # Safety
 /// Needs AVX-512 F and VNNI; every one of `rows` lies inside `codes`.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-unsafe fn code_dots_at_avx512(query: &SignedCodes, codes: &[u8], rows: &[u32], out: &mut [i32]) {
-    let (stride, base) = (query.stride(), codes.as_ptr());
+unsafe fn dots_at<const LEVELS: bool>(
+    query: &SignedCodes,
+    codes: &[u8],
+    rows: &[u32],
+    out: &mut [i32],
+) {
+    let stride = if LEVELS { query.stride() / 2 } else { query.stride() };
+    let base = codes.as_ptr();
     // SAFETY: the caller checked that every row lies inside `codes`.
     let place = |row: u32| unsafe { base.add(row as usize * stride) };
+    // SAFETY: these are places of whole rows.
+    let dots_of =
+        |places| unsafe { if LEVELS { levels4(query, places) } else { codes4(query, places) } };
     let mut i = 0;
     while i + 4 <= rows.len() {
         for later in rows.iter().skip(i + AHEAD_ROWS).take(4) {
@@ -232,13 +249,12 @@ unsafe fn code_dots_at_avx512(query: &SignedCodes, codes: &[u8], rows: &[u32], o
             }
         }
         let places = [place(rows[i]), place(rows[i + 1]), place(rows[i + 2]), place(rows[i + 3])];
-        // SAFETY: the four rows lie inside `codes`, and `out` is as long as `rows`.
-        unsafe { _mm_storeu_si128(out.as_mut_ptr().add(i).cast(), codes4(query, places)) }
+        // SAFETY: `out` is as long as `rows`.
+        unsafe { _mm_storeu_si128(out.as_mut_ptr().add(i).cast(), dots_of(places)) }
         i += 4;
     }
     while i < rows.len() {
-        // SAFETY: the row lies inside `codes`.
-        out[i] = _mm_cvtsi128_si32(unsafe { codes4(query, [place(rows[i]); 4]) });
+        out[i] = _mm_cvtsi128_si32(dots_of([place(rows[i]); 4]));
         i += 1;
     }
 }

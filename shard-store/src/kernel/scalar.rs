@@ -11,6 +11,7 @@ pub(super) const KERNELS: Kernels = Kernels {
     code_dots,
     code_dots_at,
     nibble_dots,
+    nibble_dots_at,
     sign_sums,
 };
 
@@ -78,16 +79,28 @@ fn code_dot(query: &SignedCodes, row: &[u8]) -> i32 {
 
 fn nibble_dots(query: &SignedCodes, levels: &[u8], out: &mut [i32]) {
     for (row, out) in levels.chunks_exact(query.stride() / 2).zip(out) {
-        let mut sum = 0;
-        for (line, numbers) in row.chunks_exact(64).zip(query.high().chunks_exact(128)) {
-            let (low, high) = numbers.split_at(64);
-            for (byte, (low, high)) in line.iter().zip(low.iter().zip(high)) {
-                sum += i32::from(*low) * i32::from(byte & 15);
-                sum += i32::from(*high) * i32::from(byte >> 4);
-            }
-        }
-        *out = 2 * sum - 15 * query.sum();
+        *out = nibble_dot(query, row);
     }
+}
+
+fn nibble_dots_at(query: &SignedCodes, levels: &[u8], rows: &[u32], out: &mut [i32]) {
+    let stride = query.stride() / 2;
+    for (row, out) in rows.iter().zip(out) {
+        *out = nibble_dot(query, &levels[*row as usize * stride..][..stride]);
+    }
+}
+
+/// Sum of `query * (2 level - 15)`.
+fn nibble_dot(query: &SignedCodes, row: &[u8]) -> i32 {
+    let mut sum = 0;
+    for (line, numbers) in row.chunks_exact(64).zip(query.high().chunks_exact(128)) {
+        let (low, high) = numbers.split_at(64);
+        for (byte, (low, high)) in line.iter().zip(low.iter().zip(high)) {
+            sum += i32::from(*low) * i32::from(byte & 15);
+            sum += i32::from(*high) * i32::from(byte >> 4);
+        }
+    }
+    2 * sum - 15 * query.sum()
 }
 
 fn sign_sums(planes: &SignPlanes, words: &[u64], out: &mut [u32]) {

@@ -15,6 +15,7 @@ pub struct Kernels {
     pub(super) code_dots: fn(&SignedCodes, &[u8], &mut [i32]),
     pub(super) code_dots_at: fn(&SignedCodes, &[u8], &[u32], &mut [i32]),
     pub(super) nibble_dots: fn(&SignedCodes, &[u8], &mut [i32]),
+    pub(super) nibble_dots_at: fn(&SignedCodes, &[u8], &[u32], &mut [i32]),
     pub(super) sign_sums: fn(&SignPlanes, &[u64], &mut [u32]),
 }
 
@@ -76,6 +77,21 @@ impl Kernels {
         assert!(query.stride().is_multiple_of(128), "numbers are not whole lines of levels");
         assert_eq!(levels.len(), out.len() * query.stride() / 2, "levels are not whole rows");
         (self.nibble_dots)(query, levels, out);
+    }
+
+    /// The same for the given rows of `levels`, in any order. Panics when a row is out of bounds.
+    pub fn nibble_dots_at(
+        &self,
+        query: &SignedCodes,
+        levels: &[u8],
+        rows: &[u32],
+        out: &mut [i32],
+    ) {
+        assert!(query.stride().is_multiple_of(128), "numbers are not whole lines of levels");
+        assert_eq!(rows.len(), out.len(), "one result per row");
+        let count = levels.len() / (query.stride() / 2);
+        assert!(rows.iter().all(|row| (*row as usize) < count), "row out of bounds");
+        (self.nibble_dots_at)(query, levels, rows, out);
     }
 
     /// For each row the sum of the levels of `planes` at its set bits. `words` holds groups of
@@ -339,6 +355,11 @@ mod tests {
                 let mut dots = vec![0; rows];
                 kernels.nibble_dots(&query, &levels, &mut dots);
                 prop_assert_eq!(&dots, &expected, "{}", kernels.name);
+                let order: Vec<u32> = (0..rows as u32).rev().chain(0..rows as u32).collect();
+                let mut dots = vec![0; order.len()];
+                kernels.nibble_dots_at(&query, &levels, &order, &mut dots);
+                let of = |row: &u32| expected[*row as usize];
+                prop_assert_eq!(dots, order.iter().map(of).collect::<Vec<_>>(), "{}", kernels.name);
             }
         }
     }

@@ -19,6 +19,10 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+/// Cache lines of a vector that are asked for ahead of its use: they keep what a core can wait for
+/// at a time busy, and from there on it sees by itself that more follow.
+const LINES_AHEAD: usize = 12;
+
 /// One open segment. Rows are numbered from 0 in key order; methods that take a row panic when
 /// there is no such row, as that is the caller's mistake. Shared by `Arc`; all methods may run at
 /// once from many threads.
@@ -400,9 +404,10 @@ impl VectorSource for Segment {
         let Some(place) = self.flags.vectors.place(row) else { return };
         let stride = self.layout.header.dim as usize * 4;
         let at = self.vectors_at + place as usize * stride;
-        for line in self.layout.pages.file()[at..at + stride].chunks(64) {
-            prefetch(&line[0]);
-        }
+        let file = self.layout.pages.file();
+        prefetch(&file[self.norms_at + place as usize * 8]);
+        let lines = file[at..at + stride].chunks(64);
+        lines.take(LINES_AHEAD).for_each(|line| prefetch(&line[0]));
     }
 
     #[inline]
