@@ -3,7 +3,7 @@
 use crate::catalogue::Catalogue;
 use crate::disk;
 use crate::error::NodeError;
-use crate::folder::shard_folders;
+use crate::folder::{NEVER_GIVEN, NOTHING_LEFT, is_empty, refuse_unknown, shard_folders};
 use crate::meta;
 use hopbine_proto::disk::Disk;
 use hopbine_proto::{GroupId, LogIndex, ShardId};
@@ -17,6 +17,21 @@ use std::sync::Arc;
 
 /// The group of the catalogue.
 const CATALOGUE: GroupId = GroupId(0);
+
+/// The groups that the log holds, each with its last purged entry and its last one.
+type Groups = BTreeMap<GroupId, (LogPosition, LogPosition)>;
+
+/// What catalogue and log say of a shard whose folder is there.
+enum Standing {
+    /// The log may have purged what the folder holds.
+    Kept,
+    /// All that the shard was ever told is in the log.
+    New,
+    /// Its graph is no more.
+    Dropped,
+    /// It was never given to a graph.
+    Unknown,
+}
 
 /// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,26 +69,15 @@ pub struct Report {
 /// damage to find all of it. The folder must not be open in any process (the caller holds its
 /// lock). Fails only when the folder is not ours or the disk itself fails.
 pub fn check_folder(disk: &Arc<dyn Disk>, dir: &Path) -> Result<Report, NodeError> {
-    let missing = disk.len(&dir.join("FORMAT")).map_err(NodeError::io("look at FORMAT"))?.is_none();
-    if missing {
-        let names = match disk.list(dir) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            listed => listed.map_err(NodeError::io("list the data folder"))?,
-        };
-        if names.iter().any(|name| disk::DATA_FOLDERS.contains(&&**name)) {
-            let reason = "it is missing, but there is data".to_owned();
-            return Err(NodeError::Damaged { file: "FORMAT".to_owned(), reason });
-        }
-        let reason = "it has no FORMAT".to_owned();
-        return Err(NodeError::Foreign { dir: dir.to_owned(), reason });
-    }
-    disk::check_format(disk.as_ref(), dir)?;
+    check_format(disk.as_ref(), dir)?;
     let mut report = Report::default();
-    let node = disk::known_node_id(disk.as_ref(), dir).unwrap_or_else(|error| {
+    let identity = disk::known_identity(disk.as_ref(), dir).unwrap_or_else(|error| {
         report.note(Path::new("node-id"), None, error.to_string());
         None
     });
-    let groups = check_log(disk, dir, &mut report);
+    let node = identity.map(|identity| identity.id);
+    let founded = identity.is_some_and(|identity| identity.founded);
+    let groups = check_log(disk, dir, founded, &mut report);
     let mut held: BTreeMap<GroupId, LogIndex> = BTreeMap::new();
     let logged = groups.as_ref().and_then(|groups| groups.get(&CATALOGUE).copied());
     let catalogue = check_catalogue(disk, dir, logged, &mut report, &mut held);
@@ -84,24 +88,33 @@ pub fn check_folder(disk: &Arc<dyn Disk>, dir: &Path) -> Result<Report, NodeErro
         let what = format!("the catalogue gives its shards to node {other}");
         report.note(Path::new("node-id"), None, what);
     }
-    let of_dropped = |group: GroupId| group != CATALOGUE && catalogue.has_dropped(ShardId(group.0));
-    let is_new = |id: ShardId| {
-        let begins = |groups: &BTreeMap<GroupId, (LogPosition, LogPosition)>| {
+    // With a catalogue or a log that is damaged itself nobody can say what it has given.
+    let mut known = report.findings.is_empty();
+    if known && founded && catalogue.cluster_id == 0 {
+        report.note(Path::new("catalogue"), None, NOTHING_LEFT.to_owned());
+        known = false;
+    }
+    if let Some(groups) = groups.as_ref().filter(|_| known)
+        && let Err(error) = refuse_unknown(groups.keys().copied(), &catalogue)
+    {
+        report.note(Path::new("raft"), None, error.to_string());
+    }
+    let standing = |id: ShardId| {
+        let begins = |groups: &Groups| {
             groups.get(&GroupId(id.0)).is_none_or(|(purged, _)| purged.index == LogIndex(0))
         };
-        groups.as_ref().is_some_and(begins)
-    };
-    // With a catalogue or a log that is damaged itself nobody can say what it has given.
-    let known = report.findings.is_empty();
-    check_shards(disk, dir, &mut report, &mut held, &|id| of_dropped(GroupId(id.0)), &is_new)?;
-    for group in held.keys().filter(|group| known && **group != CATALOGUE) {
-        if !catalogue.has_given(ShardId(group.0)) {
-            let what = "the catalogue has never heard of it: catalogue or log are lost".to_owned();
-            report.note(&dir.join("shards").join(group.0.to_string()), None, what);
+        match groups.as_ref().is_some_and(begins) {
+            _ if catalogue.has_dropped(id) => Standing::Dropped,
+            _ if known && !catalogue.has_given(id) => Standing::Unknown,
+            true => Standing::New,
+            false => Standing::Kept,
         }
-    }
+    };
+    check_shards(disk, dir, &mut report, &mut held, &standing)?;
     if let Some(mut groups) = groups {
         // A dropped graph's folder and its part of the log go one after the other.
+        let of_dropped =
+            |group: GroupId| group != CATALOGUE && catalogue.has_dropped(ShardId(group.0));
         held.retain(|group, _| !of_dropped(*group));
         groups.retain(|group, _| !of_dropped(*group));
         compare(&groups, &held, &mut report);
@@ -118,6 +131,25 @@ pub fn check_folder(disk: &Arc<dyn Disk>, dir: &Path) -> Result<Report, NodeErro
         }
     }
     Ok(report)
+}
+
+/// Whether the folder says that it is ours, in a format that this version reads. Unlike a start it
+/// makes nothing of a folder that does not say so.
+fn check_format(disk: &dyn Disk, dir: &Path) -> Result<(), NodeError> {
+    let format = disk.len(&dir.join("FORMAT")).map_err(NodeError::io("look at FORMAT"))?;
+    if format.is_some() {
+        return disk::check_format(disk, dir);
+    }
+    let names = match disk.list(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        listed => listed.map_err(NodeError::io("list the data folder"))?,
+    };
+    if names.iter().any(|name| disk::DATA_FOLDERS.contains(&&**name)) {
+        let reason = "it is missing, but there is data".to_owned();
+        return Err(NodeError::Damaged { file: "FORMAT".to_owned(), reason });
+    }
+    let reason = "it has no FORMAT".to_owned();
+    Err(NodeError::Foreign { dir: dir.to_owned(), reason })
 }
 
 /// The catalogue as the next start will have it: what was saved and what the log adds to it. `log`
@@ -167,11 +199,7 @@ impl Report {
 
 /// Whether the log joins on to what the catalogue and each shard hold. A group that only the log
 /// knows must be in it from its beginning.
-fn compare(
-    groups: &BTreeMap<GroupId, (LogPosition, LogPosition)>,
-    held: &BTreeMap<GroupId, LogIndex>,
-    report: &mut Report,
-) {
+fn compare(groups: &Groups, held: &BTreeMap<GroupId, LogIndex>, report: &mut Report) {
     for (group, index) in held {
         let (purged, last) = groups.get(group).copied().unwrap_or_default();
         if last.index < *index || purged.index > *index {
@@ -193,24 +221,18 @@ fn compare(
     }
 }
 
-/// Whether a first start got no further than its first files.
-fn is_new(disk: &dyn Disk, dir: &Path) -> bool {
-    let none = |below: &str| match disk.list(&dir.join(below)) {
-        Ok(names) => names.is_empty(),
-        Err(error) => error.kind() == io::ErrorKind::NotFound,
-    };
-    disk::DATA_FOLDERS.into_iter().all(none)
-}
-
 fn check_log(
     disk: &Arc<dyn Disk>,
     dir: &Path,
+    founded: bool,
     report: &mut Report,
-) -> Option<BTreeMap<GroupId, (LogPosition, LogPosition)>> {
+) -> Option<Groups> {
     let path = dir.join("raft");
-    if is_new(disk.as_ref(), dir) {
-        report.remarks.push("the folder was being made: nothing was written yet".to_owned());
-        return Some(BTreeMap::new());
+    if is_empty(disk.as_ref(), dir) {
+        if !founded {
+            report.remarks.push("the folder was being made: nothing was written yet".to_owned());
+        }
+        return Some(Groups::new());
     }
     match hopbine_raft::check_log(disk.clone(), &path) {
         Ok(log) => {
@@ -235,8 +257,7 @@ fn check_shards(
     dir: &Path,
     report: &mut Report,
     held: &mut BTreeMap<GroupId, LogIndex>,
-    is_dropped: &dyn Fn(ShardId) -> bool,
-    is_new: &dyn Fn(ShardId) -> bool,
+    standing: &dyn Fn(ShardId) -> Standing,
 ) -> Result<(), NodeError> {
     let folders = shard_folders(disk.as_ref(), dir)?;
     for name in folders.others {
@@ -245,9 +266,14 @@ fn check_shards(
     for id in folders.shards {
         let name = id.to_string();
         let folder = dir.join("shards").join(&name);
-        if is_dropped(id) {
-            report.remarks.push(format!("shards/{name} is of a dropped graph: a leftover"));
-            continue;
+        let standing = standing(id);
+        match standing {
+            Standing::Dropped => {
+                report.remarks.push(format!("shards/{name} is of a dropped graph: a leftover"));
+                continue;
+            }
+            Standing::Unknown => report.note(&folder, None, NEVER_GIVEN.to_owned()),
+            Standing::Kept | Standing::New => {}
         }
         report.shards += 1;
         match check_shard_folder(disk.as_ref(), &folder) {
@@ -260,12 +286,14 @@ fn check_shards(
                     report.remarks.push(format!("{} is a leftover", orphan.display()));
                 }
                 for found in shard.findings {
-                    if found.what == NO_MANIFEST && is_new(id) {
-                        // All that it was ever told is in the log.
-                        report.remarks.push(format!("shards/{name} was being created"));
-                        continue;
+                    match standing {
+                        Standing::New if found.what == NO_MANIFEST => {
+                            report.remarks.push(format!("shards/{name} was being created"));
+                        }
+                        // It should not be there at all, which is said.
+                        Standing::Unknown if found.what == NO_MANIFEST => {}
+                        _ => report.note(&found.file, found.offset, found.what),
                     }
-                    report.note(&found.file, found.offset, found.what);
                 }
             }
             Err(StoreError::Io(error) | StoreError::DiskFull(error)) => {

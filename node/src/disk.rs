@@ -1,10 +1,11 @@
 //! The data folder itself: its `FORMAT`, its `LOCK` and the node's id.
 //!
-//! | file      | content                                                          |
-//! |-----------|------------------------------------------------------------------|
-//! | `FORMAT`  | `hopbine data folder`, then a line with the format's number      |
-//! | `LOCK`    | held by `flock` while the process lives; pid, then its URL if any|
-//! | `node-id` | this node's number, decimal, made at first start                 |
+//! | file      | content                                                           |
+//! |-----------|-------------------------------------------------------------------|
+//! | `FORMAT`  | `hopbine data folder`, then a line with the format's number       |
+//! | `LOCK`    | held by `flock` while the process lives; pid, then its URL if any |
+//! | `node-id` | this node's number, decimal, made at first start; then a line     |
+//! |           | `new`, until that start has written into the log                  |
 
 use crate::error::NodeError;
 use hopbine_proto::NodeId;
@@ -142,19 +143,40 @@ pub fn check_format(disk: &dyn Disk, dir: &Path) -> Result<(), NodeError> {
     }
 }
 
-/// The node's id, made from `fresh` in a new folder and kept. A folder that holds anything more
-/// than its format has lost its id.
-pub fn node_id(disk: &dyn Disk, dir: &Path, fresh: u64) -> Result<NodeId, NodeError> {
-    if let Some(known) = known_node_id(disk, dir)? {
-        return Ok(known);
-    }
-    let text = format!("{fresh}\n");
-    disk.replace(&dir.join("node-id"), text.as_bytes()).map_err(NodeError::io("write node-id"))?;
-    Ok(NodeId(fresh))
+/// What `node-id` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// This node's number.
+    pub id: NodeId,
+    /// Whether its first start got as far as founding a cluster: from then on the log or the
+    /// catalogue knows of it, and a folder where neither does has lost them.
+    pub founded: bool,
 }
 
-/// The node's id; `None` in a folder that never had one. Changes nothing.
-pub fn known_node_id(disk: &dyn Disk, dir: &Path) -> Result<Option<NodeId>, NodeError> {
+/// The second line of `node-id` until the cluster is founded.
+const NEW: &str = "new";
+
+/// The node's identity, made from `fresh` in a new folder and kept. A folder that holds anything
+/// more than its format has lost its id.
+pub fn identity(disk: &dyn Disk, dir: &Path, fresh: u64) -> Result<Identity, NodeError> {
+    if let Some(known) = known_identity(disk, dir)? {
+        return Ok(known);
+    }
+    write_node_id(disk, dir, &format!("{fresh}\n{NEW}\n"))?;
+    Ok(Identity { id: NodeId(fresh), founded: false })
+}
+
+/// Keeps that the node has founded its cluster, which must be durable.
+pub fn keep_founded(disk: &dyn Disk, dir: &Path, id: NodeId) -> Result<(), NodeError> {
+    write_node_id(disk, dir, &format!("{}\n", id.0))
+}
+
+fn write_node_id(disk: &dyn Disk, dir: &Path, text: &str) -> Result<(), NodeError> {
+    disk.replace(&dir.join("node-id"), text.as_bytes()).map_err(NodeError::io("write node-id"))
+}
+
+/// The node's identity; `None` in a folder that never had one. Changes nothing.
+pub fn known_identity(disk: &dyn Disk, dir: &Path) -> Result<Option<Identity>, NodeError> {
     let damaged = |reason: String| NodeError::Damaged { file: "node-id".to_owned(), reason };
     let path = dir.join("node-id");
     if disk.len(&path).map_err(NodeError::io("look at node-id"))?.is_none() {
@@ -166,8 +188,13 @@ pub fn known_node_id(disk: &dyn Disk, dir: &Path) -> Result<Option<NodeId>, Node
         };
     }
     let bytes = disk.read(&path).map_err(NodeError::io("read node-id"))?;
-    let number = String::from_utf8_lossy(&bytes).trim().parse().ok();
-    number.map(|id| Some(NodeId(id))).ok_or_else(|| damaged("it holds no number".to_owned()))
+    let text = String::from_utf8_lossy(&bytes);
+    let (number, rest) = text.trim().split_once('\n').unwrap_or((text.trim(), ""));
+    match (number.trim().parse::<u64>(), rest.trim()) {
+        (Ok(id), "") => Ok(Some(Identity { id: NodeId(id), founded: true })),
+        (Ok(id), NEW) => Ok(Some(Identity { id: NodeId(id), founded: false })),
+        _ => Err(damaged("it holds no number".to_owned())),
+    }
 }
 
 /// A number that no other start of any process is likely to make; never 0.
@@ -223,14 +250,21 @@ mod tests {
         let disk = SimDisk::new();
         let dir = Path::new("/data");
         disk.create_dir(dir).expect("made");
-        assert_eq!(node_id(&disk, dir, 5).expect("made"), NodeId(5));
-        assert_eq!(node_id(&disk, dir, 6).expect("kept"), NodeId(5));
+        let made = |founded| Identity { id: NodeId(5), founded };
+        assert_eq!(identity(&disk, dir, 5).expect("made"), made(false));
+        assert_eq!(identity(&disk, dir, 6).expect("kept"), made(false));
+        keep_founded(&disk, dir, NodeId(5)).expect("written");
+        assert_eq!(identity(&disk, dir, 6).expect("kept"), made(true));
+        assert_eq!(disk.read(&dir.join("node-id")).expect("read"), b"5\n");
         let lost = disk.fork();
         lost.create_dir(&dir.join("raft")).expect("made");
         lost.replace(&dir.join("raft").join("1.log"), b"").expect("written");
         lost.remove(&dir.join("node-id")).expect("removed");
-        assert!(matches!(node_id(&lost, dir, 7), Err(NodeError::Damaged { .. })));
-        disk.replace(&dir.join("node-id"), b"what").expect("written");
-        assert!(matches!(node_id(&disk, dir, 7), Err(NodeError::Damaged { .. })));
+        assert!(matches!(identity(&lost, dir, 7), Err(NodeError::Damaged { .. })));
+        for text in ["what", "5\nold\n", "new\n", ""] {
+            disk.replace(&dir.join("node-id"), text.as_bytes()).expect("written");
+            let refused = identity(&disk, dir, 7);
+            assert!(matches!(refused, Err(NodeError::Damaged { .. })), "{text:?}: {refused:?}");
+        }
     }
 }

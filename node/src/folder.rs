@@ -1,12 +1,43 @@
-//! Whether the parts of a data folder belong together: the node's number, the catalogue and the
-//! shard folders. What does not is damage, and nothing is removed because of it.
+//! Whether the parts of a data folder belong together: the node's number, the catalogue, the log
+//! and the shard folders. What does not is damage, and nothing is removed because of it.
 
 use crate::catalogue::Catalogue;
+use crate::disk::DATA_FOLDERS;
 use crate::error::NodeError;
 use hopbine_proto::disk::Disk;
-use hopbine_proto::{NodeId, ShardId};
+use hopbine_proto::{GroupId, NodeId, ShardId};
 use std::io;
 use std::path::{Path, PathBuf};
+
+/// What is wrong where a node has founded its cluster and nothing else knows of it.
+pub const NOTHING_LEFT: &str =
+    "the node has founded a cluster, but there is nothing of it: log and catalogue are lost";
+/// What is wrong with a shard, or its part of the log, that no graph was ever given.
+pub const NEVER_GIVEN: &str = "the catalogue has never heard of it: catalogue or log are lost";
+
+/// Whether nothing lies in any of the folders that hold data, as before a first start.
+pub fn is_empty(disk: &dyn Disk, dir: &Path) -> bool {
+    let none = |below: &str| match disk.list(&dir.join(below)) {
+        Ok(names) => names.is_empty(),
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    };
+    DATA_FOLDERS.into_iter().all(none)
+}
+
+/// Fails when one of the groups that the log knows is of a shard that was never given.
+pub fn refuse_unknown(
+    groups: impl IntoIterator<Item = GroupId>,
+    catalogue: &Catalogue,
+) -> Result<(), NodeError> {
+    let given = |group: &GroupId| group.0 == 0 || catalogue.has_given(ShardId(group.0));
+    match groups.into_iter().find(|group| !given(group)) {
+        None => Ok(()),
+        Some(group) => {
+            let reason = format!("it has a group {group}, and {NEVER_GIVEN}");
+            Err(NodeError::Damaged { file: "raft".to_owned(), reason })
+        }
+    }
+}
 
 /// What is in the folder of shards.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -55,7 +86,7 @@ pub fn folders_of_dropped(
         if !catalogue.has_given(id) {
             return Err(NodeError::Damaged {
                 file: format!("shards/{id}"),
-                reason: "the catalogue has never heard of it: catalogue or log are lost".to_owned(),
+                reason: NEVER_GIVEN.to_owned(),
             });
         }
         if catalogue.has_dropped(id) {
@@ -94,5 +125,17 @@ mod tests {
         assert_eq!(dropped(&catalogue, 7).expect("whole"), [dir.join("shards/1")]);
         let lost = dropped(&Catalogue::default(), 7).expect_err("the catalogue is lost");
         assert!(matches!(&lost, NodeError::Damaged { file, .. } if file == "shards/1"), "{lost}");
+    }
+
+    #[test]
+    fn the_log_may_hold_groups_of_dropped_shards_and_none_of_unknown_ones() {
+        let mut catalogue = Catalogue::default();
+        let (name, config) = ("g".to_owned(), GraphConfig::new(4, IdKind::U64));
+        catalogue.apply(CatalogueCommand::Create { name: name.clone(), config, node: NodeId(7) });
+        catalogue.apply(CatalogueCommand::Drop { name });
+        refuse_unknown([GroupId(0), GroupId(1)], &catalogue).expect("both are known");
+        let unknown = refuse_unknown([GroupId(0), GroupId(2)], &catalogue).expect_err("unknown");
+        let in_log = matches!(&unknown, NodeError::Damaged { file, .. } if file == "raft");
+        assert!(in_log, "{unknown}");
     }
 }

@@ -96,8 +96,8 @@ impl Node {
     pub async fn stats(&self, at: ReadContext) -> Result<ShardStats, CallError> {
         let hosted = self.hosted_at(at.graph, at.shard, at.epoch)?;
         let shard = hosted.shard.clone();
-        let rows = shard.rows();
-        self.read(&at, hosted, rows, move |_| shard.stats()).await
+        // Never on an async thread: it may have to wait for the end of a flush.
+        self.read(&at, hosted, u64::MAX, move |_| shard.stats()).await
     }
 
     /// Lets go of what `request` pinned.

@@ -282,7 +282,7 @@ async fn a_power_loss_while_graphs_come_and_go_is_no_damage() {
     let dir = Path::new("/data");
     let (mut point, mut done) = (0, false);
     while !done {
-        let disk = SimDisk::new();
+        let (disk, mut acknowledged) = (SimDisk::new(), None);
         disk.fail_from(point);
         let parts = Parts { disk: Arc::new(disk.clone()), ..Parts::default() };
         if let Ok(node) = Node::open_on(parts, dir, config()).await {
@@ -291,7 +291,10 @@ async fn a_power_loss_while_graphs_come_and_go_is_no_damage() {
                 if node.create(name(), graph_config(&[100, 200])).await.is_ok()
                     && let Some(graph) = node.graph("g")
                 {
-                    let _ = write(&node, &graph, vec![WriteOp::Upsert(fact(1, 2, 3))], None).await;
+                    let ops = vec![WriteOp::Upsert(fact(1, 2, graph.id.0))];
+                    if write(&node, &graph, ops, None).await.is_ok() {
+                        acknowledged = Some(graph.id);
+                    }
                 }
                 done = round == 1 && node.drop_graph(name()).await.is_ok();
                 if round == 0 {
@@ -303,6 +306,16 @@ async fn a_power_loss_while_graphs_come_and_go_is_no_damage() {
         no_damage(&disk, dir, &format!("at point {point}"));
         let parts = Parts { disk: Arc::new(disk.clone()), ..Parts::default() };
         let node = Node::open_on(parts, dir, config()).await.expect("what is left opens");
+        let mut shards = Vec::new();
+        if let Some(graph) = node.graph("g") {
+            // Its own fact, never that of the graph which had the name before.
+            let found = payloads(&node, &graph, &[FactKey::new(1, 1, 2)]).await;
+            let own = Some(format!("{{\"serial\":{}}}", graph.id));
+            let may_be_lost = acknowledged != Some(graph.id) && found == [None];
+            assert!(may_be_lost || found == [own], "{found:?} at point {point}");
+            shards = graph.shards.iter().map(|shard| shard.id.to_string()).collect();
+        }
+        assert_eq!(disk.list(&dir.join("shards")).expect("listed"), shards, "at point {point}");
         node.shutdown().await.expect("stopped");
         point += 1;
     }
@@ -347,7 +360,7 @@ async fn a_damaged_shard_does_not_hold_up_a_stop() {
 /// Takes something away from a data folder.
 type Loss = (&'static str, fn(&SimDisk, &Path));
 
-const LOSSES: [Loss; 7] = [
+const LOSSES: [Loss; 8] = [
     ("the node's number", |disk, dir| disk.remove(&dir.join("node-id")).expect("removed")),
     ("the right number", |disk, dir| disk.tamper(&dir.join("node-id"), |text| text[0] ^= 1)),
     ("a manifest", |disk, dir| disk.remove(&dir.join("shards/1/MANIFEST")).expect("removed")),
@@ -363,7 +376,63 @@ const LOSSES: [Loss; 7] = [
         // A short-lived node may not have saved its catalogue yet.
         let _ = disk.remove_dir(&dir.join("catalogue"));
     }),
+    ("log, catalogue and shards", |disk, dir| {
+        for folder in ["raft", "catalogue", "shards"] {
+            disk.remove_dir(&dir.join(folder)).expect("removed");
+        }
+    }),
 ];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_lost_all_it_had_is_not_taken_for_a_new_one() {
+    let dir = Path::new("/data");
+    for left in [false, true] {
+        let disk = SimDisk::new();
+        let open = || {
+            let parts = Parts { disk: Arc::new(disk.clone()), ..Parts::default() };
+            Node::open_on(parts, dir, config())
+        };
+        let node = open().await.expect("opened");
+        node.shutdown().await.expect("stopped");
+        drop(node);
+        no_damage(&disk, dir, "while all is there");
+        for folder in ["raft", "catalogue", "shards"] {
+            disk.remove_dir(&dir.join(folder)).expect("removed");
+        }
+        if left {
+            disk.replace(&dir.join("shards/notes/today"), b"not ours").expect("written");
+        }
+        for time in ["first", "second"] {
+            let checked: Arc<dyn Disk> = Arc::new(disk.clone());
+            let report = check_folder(&checked, dir).expect("checked");
+            assert!(!report.findings.is_empty(), "the {time} check finds nothing");
+            let refused = open().await.err();
+            let damaged = matches!(refused, Some(NodeError::Damaged { .. }));
+            assert!(damaged, "{time} time: {refused:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shard_folder_of_nobody_is_one_finding_and_no_remark() {
+    let (disk, dir) = (SimDisk::new(), Path::new("/data"));
+    let open = || {
+        let parts = Parts { disk: Arc::new(disk.clone()), ..Parts::default() };
+        Node::open_on(parts, dir, config())
+    };
+    let node = open().await.expect("opened");
+    node.create("g".into(), graph_config(&[])).await.expect("created");
+    node.shutdown().await.expect("stopped");
+    drop(node);
+    disk.create_dir(&dir.join("shards/99")).expect("made");
+    let checked: Arc<dyn Disk> = Arc::new(disk.clone());
+    let report = check_folder(&checked, dir).expect("checked");
+    let files: Vec<_> = report.findings.iter().map(|found| found.file.clone()).collect();
+    assert_eq!(files, [dir.join("shards/99")]);
+    assert!(!report.remarks.iter().any(|remark| remark.contains("99")), "{:?}", report.remarks);
+    let refused = open().await.err();
+    assert!(matches!(&refused, Some(NodeError::Damaged { .. })), "{refused:?}");
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_folder_that_lost_a_part_is_refused_and_the_rest_of_it_is_left_alone() {

@@ -11,7 +11,7 @@ use hopbine_proto::{Fact, FactKey, LogIndex, RequestId};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Polls `call` until `done`, then drops it, as a server does whose client has gone. `false`: the
 /// call ended first.
@@ -81,6 +81,57 @@ async fn a_graph_whose_dropper_goes_away_gives_its_space_back() {
         let given_back = eventually(async || !folder.exists()).await;
         assert!(given_back, "the shard of drop {number} is still there");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_graph_of_many_shards_goes_quickly_and_its_name_is_free_at_once() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let node = Node::open(dir.path(), NodeConfig::default()).await.expect("opened");
+    let mut many = GraphConfig::new(4, IdKind::Names);
+    many.shards.initial = 128;
+    let (old, _) = node.create("g".into(), many.clone()).await.expect("created");
+    let began = Instant::now();
+    node.drop_graph("g".into()).await.expect("dropped");
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(3), "dropping 128 shards took {took:?}");
+    let (new, fresh) = node.create("g".into(), many).await.expect("created again");
+    assert!(fresh && new.id != old.id);
+    let folders = || std::fs::read_dir(dir.path().join("shards")).expect("listed").count();
+    assert!(eventually(async || folders() == 128).await, "{} folders", folders());
+    node.shutdown().await.expect("stopped");
+    drop(node);
+    let node = Node::open(dir.path(), NodeConfig::default()).await.expect("opened again");
+    assert_eq!(node.graph("g").map(|graph| graph.shards.clone()), Some(new.shards.clone()));
+    assert_eq!(folders(), 128);
+    node.shutdown().await.expect("stopped");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_while_a_graph_is_created_or_dropped_leaves_a_folder_that_opens() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut many = GraphConfig::new(4, IdKind::Names);
+    many.shards.initial = 32;
+    for number in 0..6 {
+        let node = Node::open(dir.path(), NodeConfig::default()).await.expect("opens");
+        let there = node.graph("g").is_some();
+        let shaping = async {
+            if there {
+                let _ = node.drop_graph("g".into()).await;
+            } else {
+                let _ = node.create("g".into(), many.clone()).await;
+            }
+        };
+        let stop = async {
+            tokio::time::sleep(Duration::from_millis(3 * number)).await;
+            node.shutdown().await.expect("stopped");
+        };
+        tokio::join!(shaping, stop);
+    }
+    let node = Node::open(dir.path(), NodeConfig::default()).await.expect("opens");
+    let shards = node.graph("g").map_or(0, |graph| graph.shards.len());
+    let folders = std::fs::read_dir(dir.path().join("shards")).expect("listed").count();
+    assert_eq!(folders, shards);
+    node.shutdown().await.expect("stopped");
 }
 
 /// A fact whose vector resembles no other.

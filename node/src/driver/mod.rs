@@ -1,11 +1,13 @@
 //! The moving parts of a node.
 //!
 //! - `node.rs` opening, hosting shards, shutting down
+//! - `removal.rs` what is left of a dropped graph goes
 //! - `upkeep.rs` flush, compaction, purge and scrub in the background
 //! - `health.rs` what an operator is told
 
 mod health;
 mod node;
+mod removal;
 mod upkeep;
 
 pub use health::Check;

@@ -4,9 +4,9 @@
 use super::upkeep::Upkeep;
 use crate::catalogue::{Catalogue, CatalogueCommand, CatalogueReply};
 use crate::config::NodeConfig;
-use crate::disk::{self, FolderLock};
+use crate::disk::{self, FolderLock, Identity};
 use crate::error::NodeError;
-use crate::folder::folders_of_dropped;
+use crate::folder::{NOTHING_LEFT, folders_of_dropped, is_empty, refuse_unknown};
 use crate::meta::{self, Meta};
 use crate::replica::Replica;
 use crate::views::Views;
@@ -26,17 +26,17 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
-use tracing::{info, warn};
+use tracing::info;
 
 /// The group of the catalogue, and its only replica in a cluster of one.
-const CATALOGUE: GroupId = GroupId(0);
+pub(super) const CATALOGUE: GroupId = GroupId(0);
 const CATALOGUE_REPLICA: ReplicaId = ReplicaId(1);
 /// Shards opened or created side by side.
 const HOSTED_AT_ONCE: usize = 32;
 /// How long a group may take until it serves: replaying its log is most of it.
 const START_DEADLINE: Duration = Duration::from_secs(600);
-/// How long the drop of a graph waits for work on its shards.
-const FORGET_PATIENCE: Duration = Duration::from_secs(2);
+/// How long a stop waits for a graph that is being created.
+const SHAPING_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The outside world of a node.
 #[derive(Clone)]
@@ -76,8 +76,8 @@ pub struct Node {
     pub(crate) stopping: AtomicBool,
     /// Monotonic milliseconds before which nothing is scrubbed.
     pub(crate) scrub_due: AtomicU64,
-    /// Serialises creating and dropping shards.
-    shaping: tokio::sync::Mutex<()>,
+    /// Held while the list of hosted shards follows the catalogue.
+    pub(super) shaping: tokio::sync::Mutex<()>,
     lock: Mutex<Option<FolderLock>>,
 }
 
@@ -127,7 +127,10 @@ impl Node {
         }
         let data = parts.disk.as_ref();
         disk::check_format(data, dir)?;
-        let id = disk::node_id(data, dir, disk::fresh_number())?;
+        let identity = disk::identity(data, dir, disk::fresh_number())?;
+        if identity.founded && is_empty(data, dir) {
+            return Err(nothing_left());
+        }
         let meta = Arc::new(Meta::open(parts.disk.clone(), dir)?);
         let raft = RaftConfig { segment_bytes: config.log_segment_bytes, ..Default::default() };
         let world = World {
@@ -145,7 +148,7 @@ impl Node {
             start_group(&groups, clock, CATALOGUE, CATALOGUE_REPLICA, meta.clone()).await?;
         let workers = Arc::new(tokio::sync::Semaphore::new(config.worker_reads_max));
         let node = Arc::new(Self {
-            id,
+            id: identity.id,
             parts,
             config,
             dir: dir.to_owned(),
@@ -161,7 +164,7 @@ impl Node {
             shaping: tokio::sync::Mutex::default(),
             lock: Mutex::new(lock),
         });
-        node.found().await?;
+        node.found(identity).await?;
         node.host_all().await?;
         Upkeep::run(&node);
         Ok(node)
@@ -199,23 +202,32 @@ impl Node {
         if self.stopping.swap(true, Ordering::SeqCst) {
             return Ok(());
         }
+        // What is being created ends first: it writes into the folder that is let go of below.
+        let shaped = tokio::time::timeout(SHAPING_PATIENCE, self.shaping.lock()).await;
         for hosted in self.all_hosted() {
             hosted.replica.freeze();
         }
         let ended = self.upkeep.stop(self).await;
-        let saved = self.meta.save();
+        let saved = self.save_catalogue().await;
         self.groups.shutdown().await;
-        if ended {
+        if ended && shaped.is_ok() {
             *self.lock.lock().unwrap_or_else(PoisonError::into_inner) = None;
         }
         saved.map(|_| ())
     }
 
-    /// Gives a new cluster its identity.
-    async fn found(&self) -> Result<(), NodeError> {
-        if self.catalogue().cluster_id != 0 {
-            return Ok(());
+    /// Gives a new cluster its identity, and keeps that it has one.
+    async fn found(&self, identity: Identity) -> Result<(), NodeError> {
+        match (identity.founded, self.catalogue().cluster_id) {
+            (true, 0) => return Err(nothing_left()),
+            (false, 0) => self.found_cluster().await?,
+            (true, _) => return Ok(()),
+            (false, _) => {}
         }
+        disk::keep_founded(self.parts.disk.as_ref(), &self.dir, self.id)
+    }
+
+    async fn found_cluster(&self) -> Result<(), NodeError> {
         let command = CatalogueCommand::Found { cluster_id: disk::fresh_number() };
         let deadline = self.parts.clock.monotonic() + START_DEADLINE;
         let founded = self.propose_meta(&command, deadline).await;
@@ -233,6 +245,7 @@ impl Node {
     async fn host_all(self: &Arc<Self>) -> Result<(), NodeError> {
         let catalogue = self.catalogue();
         let dropped = folders_of_dropped(self.parts.disk.as_ref(), &self.dir, &catalogue, self.id)?;
+        refuse_unknown(self.groups.known(), &catalogue)?;
         let data = &self.parts.disk;
         data.create_dir(&self.dir.join("shards"))
             .and_then(|()| data.sync_dir(&self.dir))
@@ -241,18 +254,7 @@ impl Node {
         let shards =
             graphs.flat_map(|graph| graph.shards.iter().map(move |shard| (&**graph, shard)));
         self.host_each(shards).await?;
-        for folder in dropped {
-            info!(folder = %folder.display(), "removing the shard of a dropped graph");
-            data.remove_dir(&folder).map_err(NodeError::io("remove a shard folder"))?;
-        }
-        for group in self.groups.known() {
-            let known = group == CATALOGUE || self.find(ShardId(group.0)).is_some();
-            if !known {
-                let removed = self.groups.remove_group(group).await;
-                removed.map_err(|error| group_error(group, error))?;
-            }
-        }
-        Ok(())
+        self.remove_leftovers(dropped).await
     }
 
     async fn host(
@@ -304,8 +306,9 @@ impl Node {
     /// Creates the shards of a new graph; those that are there already are left alone.
     pub(crate) async fn host_graph(self: &Arc<Self>, graph: &GraphInfo) -> Result<(), NodeError> {
         let _shaping = self.shaping.lock().await;
-        if !self.catalogue().graphs().any(|known| known.id == graph.id) {
-            // Dropped between its creation and here.
+        let there = self.catalogue().graphs().any(|known| known.id == graph.id);
+        if !there || self.stopping.load(Ordering::SeqCst) {
+            // Dropped between its creation and here, or left to the next start.
             return Ok(());
         }
         let missing = graph.shards.iter().filter(|shard| self.find(shard.id).is_none());
@@ -324,54 +327,6 @@ impl Node {
         let hosted: Vec<Result<(), NodeError>> =
             futures::stream::iter(hosting).buffer_unordered(HOSTED_AT_ONCE).collect().await;
         hosted.into_iter().collect()
-    }
-
-    /// Stops the shards of a dropped graph and removes their folders and log records.
-    pub(crate) async fn unhost_graph(&self, graph: &GraphInfo) -> Result<(), NodeError> {
-        let _shaping = self.shaping.lock().await;
-        // What is left by a crash from here on is known as dropped. The log says so too: a full
-        // disk must not keep the space of a dropped graph.
-        if let Err(failure) = self.meta.save() {
-            warn!(error = %failure, graph = %graph.name, "the catalogue is saved later");
-        }
-        let removed: Vec<Arc<Hosted>> = {
-            let mut hosted = self.hosted.write().unwrap_or_else(PoisonError::into_inner);
-            graph.shards.iter().filter_map(|shard| hosted.remove(&shard.id)).collect()
-        };
-        // Whatever works on any of them ends before the first is waited for.
-        removed.iter().for_each(|shard| shard.dropped.store(true, Ordering::SeqCst));
-        let until = self.parts.clock.monotonic() + FORGET_PATIENCE;
-        let mut first_failure = Ok(());
-        for shard in removed {
-            let gone = self.forget(shard, until).await;
-            first_failure = first_failure.and(gone);
-        }
-        first_failure
-    }
-
-    /// Ends the group of a shard that is hosted no more and removes its folder: at once, or when
-    /// something still works on it after `until`, once that has ended.
-    async fn forget(&self, removed: Arc<Hosted>, until: Duration) -> Result<(), NodeError> {
-        let shard = removed.shard.config().shard;
-        let group = GroupId(shard.0);
-        let gone = self.groups.remove_group(group).await;
-        let gone = gone.map_err(|error| group_error(group, error));
-        let dir = self.dir.join("shards").join(shard.to_string());
-        let (upkeep, disk, store) =
-            (self.upkeep.clone(), self.parts.disk.clone(), removed.shard.clone());
-        drop(removed);
-        let patience = until.saturating_sub(self.parts.clock.monotonic());
-        if upkeep.forget(&store, patience).await {
-            return gone.and(disk.remove_dir(&dir).map_err(NodeError::io("remove a shard folder")));
-        }
-        // A merge or a seal under way takes its time. A start removes what a crash leaves.
-        tokio::spawn(async move {
-            upkeep.forget(&store, Duration::MAX).await;
-            if let Err(error) = disk.remove_dir(&dir) {
-                warn!(%shard, %error, "the folder of a dropped shard could not be removed");
-            }
-        });
-        gone
     }
 
     pub(crate) fn find(&self, shard: ShardId) -> Option<Arc<Hosted>> {
@@ -417,11 +372,20 @@ async fn start_group(
     let failed = |error| group_error(id, error);
     let group =
         groups.start_group(id, replica, machine, Founding::OneVoter).await.map_err(failed)?;
-    group.ready(clock.monotonic() + START_DEADLINE).await.map_err(failed)?;
+    if let Err(error) = group.ready(clock.monotonic() + START_DEADLINE).await {
+        // So that it can be started again.
+        groups.stop_group(id).await;
+        return Err(failed(error));
+    }
     Ok(group)
 }
 
-fn group_error(group: GroupId, error: RaftError) -> NodeError {
+/// A start that finds nothing of what an earlier one has founded.
+fn nothing_left() -> NodeError {
+    NodeError::Damaged { file: "catalogue".to_owned(), reason: NOTHING_LEFT.to_owned() }
+}
+
+pub(super) fn group_error(group: GroupId, error: RaftError) -> NodeError {
     match error {
         RaftError::Lost { .. } | RaftError::Log(LogError::Damaged { .. }) => {
             NodeError::Damaged { file: "raft".to_owned(), reason: error.to_string() }

@@ -1,7 +1,8 @@
 //! Work that no request waits for: flush, compaction, purge of the log, scrub.
 //!
-//! Two threads, so that a long compaction never holds up the flush that writers depend on. Each
-//! goes over all shards when woken, and once a second in any case.
+//! Three threads, so that a long compaction never holds up the flush that writers depend on, and
+//! neither of the two a scrub, which takes longest and is never urgent. The first two go over all
+//! shards when woken, and once a second in any case.
 
 use super::node::{Hosted, Node};
 use hopbine_proto::ShardId;
@@ -20,12 +21,13 @@ const STOP_PATIENCE: Duration = Duration::from_secs(10);
 /// Pause after a merge that failed: doubles with each further one, up to 32 times.
 const MERGE_PAUSE: Duration = Duration::from_secs(30);
 const MERGE_DOUBLINGS_MAX: u32 = 5;
-/// How often the drop of a graph looks whether that work has ended.
-const FORGET_LOOK: Duration = Duration::from_millis(20);
+/// How soon the drop of a graph looks again whether that work has ended: first, and at most. The
+/// end of a group, which is what it mostly waits for, takes a millisecond.
+const FORGET_LOOK: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
 /// Pause of the scrub after about every mebibyte.
 const SCRUB_PAUSE: Duration = Duration::from_millis(20);
 
-/// State shared by the two threads, the replicas that wake them and the calls that wait.
+/// State shared by the threads, the replicas that wake them and the calls that wait.
 pub(crate) struct Upkeep {
     signal: Mutex<Signal>,
     woken: Condvar,
@@ -48,11 +50,12 @@ struct Signal {
     compact: bool,
 }
 
-/// Which of the two threads.
+/// Which of the threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Duty {
     Flush,
     Compact,
+    Scrub,
 }
 
 impl Default for Upkeep {
@@ -74,7 +77,8 @@ impl Default for Upkeep {
 impl Upkeep {
     /// Starts the threads. They hold the node weakly, so that it can go.
     pub fn run(node: &Arc<Node>) {
-        for (duty, name) in [(Duty::Flush, "flush"), (Duty::Compact, "compact")] {
+        let duties = [(Duty::Flush, "flush"), (Duty::Compact, "compact"), (Duty::Scrub, "scrub")];
+        for (duty, name) in duties {
             let upkeep = node.upkeep.clone();
             let weak = Arc::downgrade(node);
             let runtime = tokio::runtime::Handle::current();
@@ -135,20 +139,14 @@ impl Upkeep {
     /// Resolves once nothing of a shard waits for a flush or a compaction, or nothing more is done
     /// for it: it is damaged or dropped, or its last merge failed and is tried again much later.
     pub async fn settled(&self, hosted: &Hosted) {
-        let (mut progress, shard) = (self.progress.subscribe(), &hosted.shard);
-        let busy = || {
-            let merges = hosted.merges_failed.load(Ordering::Relaxed) == 0;
-            let waits = shard.frozen_memtables() > 0 || (merges && shard.compaction_due());
-            let dropped = hosted.dropped.load(Ordering::SeqCst);
-            waits && !dropped && hosted.damaged.get().is_none()
-        };
-        while busy() && self.failure().is_none() {
+        let mut progress = self.progress.subscribe();
+        while self.failure().is_none() && is_busy(hosted).await {
             self.wake();
             self.progressed(&mut progress, TICK).await;
         }
     }
 
-    /// Flushes what is frozen and ends the threads. Returns whether both have ended.
+    /// Flushes what is frozen and ends the threads. Returns whether all have ended.
     pub async fn stop(&self, node: &Node) -> bool {
         self.closing.store(true, Ordering::SeqCst);
         let mut progress = self.progress.subscribe();
@@ -179,9 +177,11 @@ impl Upkeep {
     pub async fn forget(&self, shard: &Arc<Shard>, patience: Duration) -> bool {
         let mut progress = self.progress.subscribe();
         let idle = async {
+            let mut look = FORGET_LOOK.0;
             // Each thread holds the shard only while it works on it.
             while Arc::strong_count(shard) > 1 {
-                self.progressed(&mut progress, FORGET_LOOK).await;
+                self.progressed(&mut progress, look).await;
+                look = (look * 2).min(FORGET_LOOK.1);
             }
         };
         tokio::time::timeout(patience, idle).await.is_ok()
@@ -197,11 +197,11 @@ impl Upkeep {
         self.progress.send_modify(|count| *count += 1);
     }
 
-    fn serve(&self, duty: Duty, node: &Weak<Node>, runtime: &tokio::runtime::Handle) {
+    fn serve(&self, duty: Duty, weak: &Weak<Node>, runtime: &tokio::runtime::Handle) {
         let mut scrubbed: Option<ShardId> = None;
         while !self.stopping.load(Ordering::SeqCst) {
-            let idle = self.wait(duty);
-            let Some(node) = node.upgrade() else {
+            self.wait(duty);
+            let Some(node) = weak.upgrade() else {
                 return;
             };
             if self.failure().is_some() {
@@ -209,25 +209,27 @@ impl Upkeep {
             }
             match duty {
                 Duty::Flush => self.flush_all(&node, runtime),
-                Duty::Compact => {
-                    self.compact_all(&node);
-                    if idle {
-                        scrubbed = self.scrub_next(&node, scrubbed);
-                    }
+                Duty::Compact => self.compact_all(&node),
+                Duty::Scrub => {
+                    let Some(hosted) = self.next_to_scrub(&node, scrubbed) else { continue };
+                    // A node that is let go of must not wait for the end of a pass.
+                    drop(node);
+                    scrubbed = Some(hosted.shard.config().shard);
+                    self.scrub(&hosted, weak);
                 }
             }
         }
     }
 
-    /// Waits for a wake-up; returns whether there was none for a while.
-    fn wait(&self, duty: Duty) -> bool {
+    /// Waits for a wake-up, at most for a while.
+    fn wait(&self, duty: Duty) {
         let signal = self.signal.lock().unwrap_or_else(PoisonError::into_inner);
-        let wanted = |signal: &mut Signal| match duty {
+        let waits = |signal: &mut Signal| match duty {
             Duty::Flush => !std::mem::take(&mut signal.flush),
             Duty::Compact => !std::mem::take(&mut signal.compact),
+            Duty::Scrub => !self.stopping.load(Ordering::SeqCst),
         };
-        let waited = self.woken.wait_timeout_while(signal, TICK, wanted);
-        waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+        drop(self.woken.wait_timeout_while(signal, TICK, waits));
     }
 
     fn flush_all(&self, node: &Node, runtime: &tokio::runtime::Handle) {
@@ -323,7 +325,8 @@ impl Upkeep {
             return false;
         }
         let result = work(&hosted.shard);
-        if result.is_err() {
+        // What only was told to end says nothing about the disk.
+        if !matches!(result, Ok(_) | Err(StoreError::Stopped)) {
             self.troubled.store(true, Ordering::SeqCst);
             self.advance();
         }
@@ -365,34 +368,51 @@ impl Upkeep {
         });
     }
 
-    /// Scrubs the shard after `last`, in the order of their numbers.
-    fn scrub_next(&self, node: &Node, last: Option<ShardId>) -> Option<ShardId> {
+    /// The shard after `last`, in the order of their numbers, when it is time to scrub one.
+    fn next_to_scrub(&self, node: &Node, last: Option<ShardId>) -> Option<Arc<Hosted>> {
         let pause = node.config.scrub_pause_ms;
         let now = node.parts.clock.monotonic().as_millis() as u64;
         let due = node.scrub_due.load(Ordering::Relaxed);
         if pause == 0 || now < due || self.closing.load(Ordering::SeqCst) {
-            return last;
+            return None;
         }
-        node.scrub_due.store(now + pause, Ordering::Relaxed);
+        node.scrub_due.store(now.saturating_add(pause), Ordering::Relaxed);
         if due == 0 {
             // The first pass waits its turn too: a start has better things to read.
-            return last;
+            return None;
         }
         let all = node.hosted_ids();
         let next = all.iter().find(|id| last.is_none_or(|last| **id > last));
-        let number = *next.or_else(|| all.first())?;
-        let Some(next) = node.find(number) else { return Some(number) };
-        self.step(&next, &mut false, |shard| {
-            let scrub = shard.scrub(&mut |_| {
-                // A new flush or a stop ends the pass; the next one starts over.
-                let signal = self.signal.lock().unwrap_or_else(PoisonError::into_inner);
-                let woken = self.woken.wait_timeout(signal, SCRUB_PAUSE);
-                let compact = woken.unwrap_or_else(PoisonError::into_inner).0.compact;
-                let dropped = next.dropped.load(Ordering::SeqCst);
-                !compact && !dropped && !self.closing.load(Ordering::SeqCst)
-            });
-            scrub.map(|()| false)
-        });
-        Some(number)
+        node.find(*next.or_else(|| all.first())?)
     }
+
+    /// Reads a whole shard, whatever is flushed or merged meanwhile: a pass begins with the newest
+    /// segments, so one that ended with every flush would never come to the old ones.
+    fn scrub(&self, hosted: &Hosted, node: &Weak<Node>) {
+        let goes_on = || {
+            let closing = self.closing.load(Ordering::SeqCst);
+            let dropped = hosted.dropped.load(Ordering::SeqCst);
+            !closing && !dropped && node.strong_count() > 0
+        };
+        self.step(hosted, &mut false, |shard| {
+            let scrubbed = shard.scrub(&mut |_| {
+                let signal = self.signal.lock().unwrap_or_else(PoisonError::into_inner);
+                drop(self.woken.wait_timeout_while(signal, SCRUB_PAUSE, |_| goes_on()));
+                goes_on()
+            });
+            scrubbed.map(|()| false)
+        });
+    }
+}
+
+/// Whether something of a shard waits for a flush or a merge that will come. Asked off the async
+/// threads: a flush holds what tells for as long as its writes take.
+async fn is_busy(hosted: &Hosted) -> bool {
+    if hosted.dropped.load(Ordering::SeqCst) || hosted.damaged.get().is_some() {
+        return false;
+    }
+    let merges = hosted.merges_failed.load(Ordering::Relaxed) == 0;
+    let shard = hosted.shard.clone();
+    let waits = move || shard.frozen_memtables() > 0 || (merges && shard.compaction_due());
+    tokio::task::spawn_blocking(waits).await.unwrap_or(false)
 }

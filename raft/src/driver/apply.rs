@@ -103,10 +103,19 @@ fn apply_all(
     Ok(members)
 }
 
+/// Asks for the machine's durable point, off the async threads: the machine may be moving it, which
+/// takes as long as the disk does.
+async fn checkpoint_of(machine: &Arc<dyn Machine>) -> io::Result<Option<Checkpoint>> {
+    let machine = machine.clone();
+    tokio::task::spawn_blocking(move || machine.checkpoint()).await.map_err(io::Error::other)
+}
+
 /// Describes the machine's durable point as openraft's snapshot. It carries no data yet: a group
 /// of one voter has nobody to send it to.
-fn snapshot_of(machine: &dyn Machine) -> io::Result<Option<MachineSnapshot>> {
-    let Some(Checkpoint { at, membership }) = machine.checkpoint() else { return Ok(None) };
+async fn snapshot_of(machine: &Arc<dyn Machine>) -> io::Result<Option<MachineSnapshot>> {
+    let Some(Checkpoint { at, membership }) = checkpoint_of(machine).await? else {
+        return Ok(None);
+    };
     let last_membership = decode_membership(&membership).map_err(io::Error::other)?;
     let meta = Meta { last_log_id: log_id_of(at), last_membership };
     Ok(meta.last_log_id.is_some().then_some(Snapshot { meta, snapshot: () }))
@@ -122,7 +131,7 @@ impl RaftSnapshotBuilder<TypeConfig> for CheckpointReader {
 
     async fn build_snapshot(&mut self) -> Result<MachineSnapshot, io::Error> {
         let none = || Snapshot { meta: Meta::default(), snapshot: () };
-        Ok(snapshot_of(&*self.machine)?.unwrap_or_else(none))
+        Ok(snapshot_of(&self.machine).await?.unwrap_or_else(none))
     }
 }
 
@@ -152,7 +161,8 @@ impl RaftStateMachine<TypeConfig> for Applier {
 
     async fn try_create_snapshot_builder(&mut self, force: bool) -> Option<CheckpointReader> {
         let builder = self.get_snapshot_builder().await;
-        (force || self.machine.checkpoint().is_some()).then_some(builder)
+        let there = force || matches!(checkpoint_of(&self.machine).await, Ok(Some(_)));
+        there.then_some(builder)
     }
 
     async fn get_snapshot_builder(&mut self) -> CheckpointReader {
@@ -164,6 +174,6 @@ impl RaftStateMachine<TypeConfig> for Applier {
     }
 
     async fn get_current_snapshot(&mut self) -> Result<Option<MachineSnapshot>, io::Error> {
-        snapshot_of(&*self.machine)
+        snapshot_of(&self.machine).await
     }
 }

@@ -104,7 +104,12 @@ impl Groups {
         let store = GroupStore::new(log.clone());
         let raft = GroupRaft::new(replica.0, config, network, store, applier).await;
         let raft = raft.map_err(|fatal| failed(&fatal))?;
-        lead(&raft, replica, founding).await.map_err(|error| failed(&error))?;
+        let led = lead(&raft, replica, founding).await.map_err(|error| failed(&error));
+        if let Err(error) = led {
+            // So that the next try does not meet this one. A raft that panicked has stopped, too.
+            let _ = raft.shutdown().await;
+            return Err(error);
+        }
         if let Some(held) = log_id_of(held).filter(|_| held.index > purged.index) {
             // The process may have ended between a flush and its purge, and no later flush need
             // come: on a full disk nothing new is taken before there is space.
@@ -181,8 +186,10 @@ impl Groups {
 
     /// Stops all groups, writes what waits and closes the log.
     pub async fn shutdown(&self) {
-        let running = std::mem::take(&mut *self.running());
-        futures::future::join_all(running.values().map(|group| group.stop())).await;
+        // They are known until they have stopped: who removes one meanwhile waits for that, too.
+        let running: Vec<Arc<Group>> = self.running().values().cloned().collect();
+        futures::future::join_all(running.iter().map(|group| group.stop())).await;
+        self.running().clear();
         let log = self.log.clone();
         // A close that panicked has nothing left to close.
         let _ = tokio::task::spawn_blocking(move || log.close()).await;

@@ -121,7 +121,7 @@ impl GroupLog {
 
     /// Appends entries, which follow the last one without a gap.
     pub fn append(self: &Arc<Self>, entries: Vec<(LogPosition, Bytes)>, done: Done) {
-        let mut index = self.index();
+        let Some(mut index) = self.unless_removed() else { return refuse(done) };
         let mut drafts = Vec::with_capacity(entries.len() + 1);
         if let Some(committed) = index.take_unsaved_committed() {
             drafts.push(self.draft(Kind::Committed, committed.term, committed.index.0));
@@ -135,7 +135,7 @@ impl GroupLog {
 
     /// Saves the vote.
     pub fn save_vote(self: &Arc<Self>, vote: VoteRecord, done: Done) {
-        let mut index = self.index();
+        let Some(mut index) = self.unless_removed() else { return refuse(done) };
         index.set_vote(vote);
         let (kind, term, candidate) = vote.to_parts();
         let drafts = vec![self.draft(kind, term, candidate)];
@@ -144,7 +144,7 @@ impl GroupLog {
 
     /// Drops the entries above `last`.
     pub fn truncate(self: &Arc<Self>, last: LogPosition, done: Done) {
-        let mut index = self.index();
+        let Some(mut index) = self.unless_removed() else { return refuse(done) };
         let released = index.truncate(last);
         let drafts = vec![self.draft(Kind::Truncate, last.term, last.index.0)];
         self.submit(index, drafts, released, Some(done));
@@ -152,7 +152,7 @@ impl GroupLog {
 
     /// Drops the entries up to `upto`; their space is given back later.
     pub fn purge(self: &Arc<Self>, upto: LogPosition, done: Done) {
-        let mut index = self.index();
+        let Some(mut index) = self.unless_removed() else { return refuse(done) };
         let released = index.purge(upto);
         let drafts = vec![self.draft(Kind::Purge, upto.term, upto.index.0)];
         self.submit(index, drafts, released, Some(done));
@@ -164,7 +164,8 @@ impl GroupLog {
         self.index().set_committed(committed);
     }
 
-    /// Drops everything about the group and its space.
+    /// Drops everything about the group and its space. Whoever still has this handle can write
+    /// nothing through it any more.
     pub fn remove(self: &Arc<Self>, done: Done) {
         let mut index = self.index();
         let released = index.remove();
@@ -218,6 +219,12 @@ impl GroupLog {
 
     pub(super) fn index(&self) -> MutexGuard<'_, GroupIndex> {
         lock(&self.index)
+    }
+
+    /// The group's index, to change it. A record behind the tombstone would bring the group back
+    /// without what came before it, which is a hole.
+    fn unless_removed(&self) -> Option<MutexGuard<'_, GroupIndex>> {
+        Some(self.index()).filter(|index| !index.is_removed())
     }
 
     pub(super) fn draft(&self, kind: Kind, term: u64, index: u64) -> Draft {
@@ -312,6 +319,10 @@ impl GroupLog {
         });
         FoundEntry { at: LogPosition::new(slot.term, index), len, cached, stored }
     }
+}
+
+fn refuse(done: Done) {
+    done(Err(LogError::Failed("the group was removed".into())));
 }
 
 struct FoundEntry {
