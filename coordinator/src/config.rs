@@ -1,8 +1,9 @@
 //! Settings of a coordinator: plain values with their units.
 
+use hopbine_proto::limits;
 use serde::{Deserialize, Serialize};
 
-/// How a coordinator treats shards that do not answer at once.
+/// How a coordinator treats shards that do not answer at once, and how much it holds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CoordinatorConfig {
@@ -14,10 +15,18 @@ pub struct CoordinatorConfig {
     /// Share of `timeout` that a partial answer keeps back for fetching what it shows, percent:
     /// 0 to 90.
     pub partial_reserve_pct: u64,
+    /// Bytes of all replies that are collected, written down or sent at one time; beyond it
+    /// `memory_limit`. From 1; below 256 MiB the largest reply finds no room.
+    pub replies_bytes_max: u64,
 }
 
 impl Default for CoordinatorConfig {
     fn default() -> Self {
-        Self { retry_pause_ms: 5, retry_pause_max_ms: 250, partial_reserve_pct: 10 }
+        Self {
+            retry_pause_ms: 5,
+            retry_pause_max_ms: 250,
+            partial_reserve_pct: 10,
+            replies_bytes_max: limits::REPLIES_BYTES_MAX,
+        }
     }
 }

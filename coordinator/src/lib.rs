@@ -6,6 +6,7 @@ pub mod config;
 pub mod driver;
 pub mod embed;
 mod ingest;
+pub mod memory;
 pub mod names;
 pub mod reply;
 pub mod request;

@@ -1,5 +1,6 @@
 //! What a user gets back: typed values that the surfaces only have to write down.
 
+use crate::memory::Held;
 use crate::request::{EntityRef, KeyRef, RelationRef};
 use hopbine_proto::FactKey;
 use hopbine_proto::call::{HopCounts, Row, ShardStats, Work};
@@ -39,21 +40,39 @@ pub struct FactOut {
 impl FactOut {
     /// About how many bytes it takes as text.
     pub fn text_bytes(&self) -> usize {
-        let entity = |entity: &EntityRef| match entity {
-            EntityRef::Name(name) => string_bytes(name),
-            EntityRef::Number(_) => 0,
-        };
-        let relation = match &self.key.relation {
-            RelationRef::Name(name) => string_bytes(name),
-            RelationRef::Number(_) => 0,
-        };
-        let names = entity(&self.key.entity) + relation + entity(&self.key.target);
-        FACT_BYTES + names + parts_bytes(self.embedding.as_deref(), self.payload.as_deref())
+        let parts = parts_bytes(self.embedding.as_deref(), self.payload.as_deref());
+        key_text_bytes(&self.key) + parts
     }
 }
 
 /// Bytes of a fact's field names, numbers and punctuation.
 const FACT_BYTES: usize = 96;
+/// The same of a version, of one hop in an account, of a segment, and of what a reply or a shard
+/// says of itself.
+const VERSION_BYTES: usize = 64;
+const HOP_BYTES: usize = 192;
+const SEGMENT_BYTES: usize = 192;
+const REPLY_BYTES: usize = 512;
+
+/// About how many bytes a key takes as text.
+fn key_text_bytes(key: &KeyRef) -> usize {
+    let entity = |entity: &EntityRef| match entity {
+        EntityRef::Name(name) => string_bytes(name),
+        EntityRef::Number(_) => 0,
+    };
+    FACT_BYTES + entity(&key.entity) + relation_bytes(&key.relation) + entity(&key.target)
+}
+
+fn relation_bytes(relation: &RelationRef) -> usize {
+    match relation {
+        RelationRef::Name(name) => string_bytes(name),
+        RelationRef::Number(_) => 0,
+    }
+}
+
+fn facts_text_bytes(facts: &[FactOut]) -> usize {
+    facts.iter().map(FactOut::text_bytes).sum()
+}
 
 /// About how many bytes a row takes as text, but for the name of its relation.
 pub fn row_text_bytes(row: &Row) -> usize {
@@ -232,6 +251,8 @@ pub struct RetrievalReply {
     pub timings: Timings,
     /// What it took, over all shards and stages.
     pub work: Work,
+    /// Its bytes among those of all replies of the process.
+    pub held: Option<Arc<Held>>,
 }
 
 impl RetrievalReply {
@@ -241,7 +262,10 @@ impl RetrievalReply {
             let steps = result.path.iter().map(|step| step.fact.text_bytes());
             result.fact.text_bytes() + steps.sum::<usize>()
         };
-        512 + self.results.iter().map(result).sum::<usize>()
+        let hops = self.coverage.hops.iter();
+        let account = hops.map(|hop| HOP_BYTES + hop.indexes.len() * VERSION_BYTES).sum::<usize>();
+        let results = self.results.iter().map(result).sum::<usize>();
+        REPLY_BYTES + account + self.consistency_token.len() + results
     }
 }
 
@@ -261,6 +285,13 @@ pub struct RerankReply {
     pub results: Vec<RerankResult>,
     /// At least the state that this answer saw.
     pub consistency_token: String,
+}
+
+impl RerankReply {
+    /// About how many bytes it takes as text.
+    pub fn text_bytes(&self) -> usize {
+        REPLY_BYTES + self.results.len() * VERSION_BYTES
+    }
 }
 
 /// Reply of every write.
@@ -285,6 +316,15 @@ pub struct WriteReply {
     pub consistency_token: String,
 }
 
+impl WriteReply {
+    /// About how many bytes it takes as text, with its versions.
+    pub fn text_bytes(&self) -> usize {
+        let replaced = self.replaced_versions.iter();
+        let replaced = replaced.map(|(key, _)| key_text_bytes(key) + VERSION_BYTES).sum::<usize>();
+        REPLY_BYTES + self.versions.len() * VERSION_BYTES + replaced
+    }
+}
+
 /// Reply of `facts/get`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GetReply {
@@ -294,6 +334,16 @@ pub struct GetReply {
     pub not_found: Vec<KeyRef>,
     /// At least the state that this answer saw.
     pub consistency_token: String,
+    /// Its bytes among those of all replies of the process.
+    pub held: Option<Arc<Held>>,
+}
+
+impl GetReply {
+    /// About how many bytes it takes as text.
+    pub fn text_bytes(&self) -> usize {
+        let not_found = self.not_found.iter().map(key_text_bytes).sum::<usize>();
+        REPLY_BYTES + facts_text_bytes(&self.facts) + not_found
+    }
 }
 
 /// Reply of `facts/scan`.
@@ -305,6 +355,15 @@ pub struct ScanReply {
     pub next_page_token: Option<String>,
     /// At least the state that this answer saw.
     pub consistency_token: String,
+    /// Its bytes among those of all replies of the process.
+    pub held: Option<Arc<Held>>,
+}
+
+impl ScanReply {
+    /// About how many bytes it takes as text.
+    pub fn text_bytes(&self) -> usize {
+        REPLY_BYTES + facts_text_bytes(&self.facts)
+    }
 }
 
 /// Reply of `facts/count`.
@@ -327,6 +386,17 @@ pub struct EntityReply {
     pub facts: Vec<FactOut>,
     /// At least the state that this answer saw.
     pub consistency_token: String,
+    /// Its bytes among those of all replies of the process.
+    pub held: Option<Arc<Held>>,
+}
+
+impl EntityReply {
+    /// About how many bytes it takes as text.
+    pub fn text_bytes(&self) -> usize {
+        let degrees = self.degrees.iter();
+        let degrees = degrees.map(|(relation, _)| FACT_BYTES + relation_bytes(relation));
+        REPLY_BYTES + degrees.sum::<usize>() + facts_text_bytes(&self.facts)
+    }
 }
 
 /// One relation of a graph.
@@ -340,6 +410,13 @@ pub struct RelationOut {
     pub facts: u64,
 }
 
+impl RelationOut {
+    /// About how many bytes it takes as text.
+    pub fn text_bytes(&self) -> usize {
+        FACT_BYTES + relation_bytes(&self.relation)
+    }
+}
+
 /// Sizes and state of a graph.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StatsReply {
@@ -349,6 +426,16 @@ pub struct StatsReply {
     pub total: ShardStats,
     /// Each shard's own, ascending by range.
     pub shards: Vec<(ShardDescriptor, ShardStats)>,
+}
+
+impl StatsReply {
+    /// About how many bytes it takes as text.
+    pub fn text_bytes(&self) -> usize {
+        let shard = |(_, stats): &(ShardDescriptor, ShardStats)| {
+            REPLY_BYTES + stats.segments.len() * SEGMENT_BYTES
+        };
+        REPLY_BYTES + self.shards.iter().map(shard).sum::<usize>()
+    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ mod fake;
 use fake::{Interruption, World};
 use futures::FutureExt;
 use hopbine_coordinator::Engine;
+use hopbine_coordinator::config::CoordinatorConfig;
 use hopbine_coordinator::request::*;
 use hopbine_proto::graph::{EfSearch, Embedder, GraphConfig, IdKind};
 use hopbine_proto::score::ScoreMode;
@@ -315,6 +316,32 @@ async fn a_refusal_of_a_shard_is_told_as_it_is() {
 }
 
 #[tokio::test]
+async fn a_call_whose_graph_is_dropped_under_it_says_that_there_is_none() {
+    for allow_partial in [false, true] {
+        let options = CallOptions { allow_partial, ..CallOptions::default() };
+        let (world, engine) = numbers().await;
+        world.interrupt(ShardId(1), Interruption::Drop("g"));
+        let problem = engine.graph_rag("g", &two_hops(), &options).await.expect_err("dropped");
+        assert_eq!(problem.code, Code::GraphNotFound, "{problem}");
+        let (world, engine) = numbers().await;
+        world.interrupt(ShardId(2), Interruption::Drop("g"));
+        let problem = engine.scan("g", &ScanRequest::default(), &options).await;
+        assert_eq!(problem.expect_err("dropped").code, Code::GraphNotFound);
+    }
+    let (world, engine) = numbers().await;
+    world.interrupt(ShardId(1), Interruption::Drop("g"));
+    let facts = vec![fact(key(1, 1, 1), Some(&[1.0, 0.0]), json!(null))];
+    let problem = engine.upsert("g", facts, &WriteOptions::default()).await.expect_err("dropped");
+    assert_eq!(problem.code, Code::GraphNotFound);
+    // A shard that is only away is another matter.
+    let (world, engine) = numbers().await;
+    let away = Problem::new(Code::ShardUnavailable, "its node is down");
+    world.interrupt(ShardId(1), Interruption::Fail(away.into()));
+    let problem = engine.stats("g", &quick()).await.expect_err("away");
+    assert_eq!(problem.code, Code::ShardUnavailable);
+}
+
+#[tokio::test]
 async fn a_token_brings_back_at_least_its_writes() {
     let (world, engine) = numbers().await;
     let written = engine
@@ -562,8 +589,12 @@ async fn a_batch_answers_each_request_in_its_place() {
 
 /// A `u64` graph of four shards with a fact of 15 MiB in each.
 async fn heavy() -> (Arc<World>, Engine) {
+    heavy_with(CoordinatorConfig::default()).await
+}
+
+async fn heavy_with(settings: CoordinatorConfig) -> (Arc<World>, Engine) {
     let world = World::new();
-    let engine = world.engine();
+    let engine = world.engine_with(settings);
     let mut config = GraphConfig::new(2, IdKind::U64);
     config.shards.boundaries = vec![100, 200, 300];
     config.payload_bytes_max = 16 << 20;
@@ -590,6 +621,45 @@ async fn a_batch_whose_answers_are_too_large_together_is_given_up() {
     // Seeds and rows of four shards each.
     let calls = world.calls().len() - before;
     assert!(calls < 30 * 8, "{calls} calls for sixty requests");
+    assert_eq!(world.unreleased(), 0);
+}
+
+#[tokio::test]
+async fn all_replies_under_way_share_one_bound() {
+    let settings = CoordinatorConfig { replies_bytes_max: 50 << 20, ..Default::default() };
+    let (world, engine) = heavy_with(settings).await;
+    let options = CallOptions { timeout: Duration::from_secs(60), ..CallOptions::default() };
+    let get = |entities: &[u64]| GetRequest {
+        keys: entities.iter().map(|entity| key(*entity, 1, 1)).collect(),
+        with: WithParts::PAYLOAD,
+    };
+    let four = get(&[1, 100, 200, 300]);
+    let refused = engine.get("g", &four, &options).await.expect_err("60 MiB");
+    assert_eq!(refused.code, Code::MemoryLimit);
+    assert_eq!(engine.reply_memory().bytes(), 0, "it was given up");
+    let (one, three) = (get(&[1]), get(&[1, 100, 200]));
+    let held = engine.get("g", &one, &options).await.expect("15 MiB");
+    let bytes = engine.reply_memory().bytes();
+    assert!((15 << 20..16 << 20).contains(&bytes), "{bytes}");
+    let refused = engine.get("g", &three, &options).await.expect_err("60 MiB with the other");
+    assert_eq!(refused.code, Code::MemoryLimit);
+    // Whatever the call is.
+    let nearest = SearchRequest { query: Query::vector([1.0, 0.0]), ..Default::default() };
+    let refused = engine.search("g", &nearest, &options).await.expect_err("60 MiB more");
+    assert_eq!(refused.code, Code::MemoryLimit);
+    let refused = engine.scan("g", &ScanRequest::default(), &options).await;
+    assert_eq!(refused.expect_err("45 MiB more").code, Code::MemoryLimit);
+    let entity = EntityRef::Number(1);
+    let shown = engine.entity("g", &entity, &options).await.expect("15 MiB more");
+    drop((held, shown));
+    assert_eq!(engine.reply_memory().bytes(), 0);
+    engine.get("g", &three, &options).await.expect("45 MiB");
+    let top = GraphRagRequest { query: Query::vector([1.0, 0.0]), top_k: 1, ..Default::default() };
+    let batch = vec![top; 4];
+    let refused = engine.graph_rag_batch("g", &batch, &options).await;
+    let refused = refused.expect_err("60 MiB together");
+    assert_eq!(refused.code, Code::MemoryLimit);
+    assert_eq!(engine.reply_memory().bytes(), 0);
     assert_eq!(world.unreleased(), 0);
 }
 

@@ -18,6 +18,9 @@ pub const QUERY_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Bytes of payloads, vectors and names in one reply, as text. Larger answers are refused, as a few
 /// bytes of request could ask for gigabytes.
 pub const REPLY_BYTES_MAX: usize = 128 * 1024 * 1024;
+/// Bytes of all replies that a process collects, writes down or sends. The largest reply takes its
+/// bytes twice while it is written down, so that four of them fit.
+pub const REPLIES_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 /// Bytes after which a page of a scan ends before it has its number of facts: a shard sends no more
 /// rows, and no further shard is asked.
 pub const PAGE_BYTES_MAX: usize = 32 * 1024 * 1024;

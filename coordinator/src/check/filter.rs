@@ -1,7 +1,8 @@
 //! The JSON form of a filter: `{"must": [C...], "should": [C...], "must_not": [C...]}`.
 //!
 //! Whatever cannot be understood is `bad_filter` with the place of the fault; nothing is guessed. A
-//! filter that names more values than are allowed is `invalid_request`.
+//! filter that names more values than are allowed is `invalid_request`. In every object a field
+//! that is null counts as absent, and one that is not known is refused, null or not.
 
 use crate::names::{self, invalid, problem_at};
 use crate::request::RelationRef;
@@ -9,7 +10,8 @@ use hopbine_proto::filter::{Bounds, Condition, Filter, Scalar};
 use hopbine_proto::graph::GraphInfo;
 use hopbine_proto::limits::{FILTER_CONDITIONS_MAX, FILTER_DEPTH_MAX, FILTER_VALUES_MAX};
 use hopbine_proto::status::{Code, Problem};
-use serde_json::{Map, Value};
+use serde_json::Value;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The filter behind its JSON form; `pointer` is its place in the request. A filter without any
@@ -20,7 +22,7 @@ pub fn filter(
     pointer: &str,
 ) -> Result<Option<Arc<Filter>>, Problem> {
     let mut parser = Parser { graph, conditions: 0, values: 0 };
-    let filter = parser.filter(value, pointer, 1)?;
+    let filter = parser.filter(&fields(value, &FILTER_FIELDS, pointer)?, pointer, 1)?;
     Ok((parser.conditions > 0).then(|| Arc::new(filter)))
 }
 
@@ -34,8 +36,18 @@ fn bad(pointer: impl Into<String>, detail: impl Into<String>) -> Problem {
     problem_at(Code::BadFilter, pointer, detail)
 }
 
-fn object<'v>(value: &'v Value, pointer: &str) -> Result<&'v Map<String, Value>, Problem> {
-    value.as_object().ok_or_else(|| bad(pointer, "must be an object"))
+/// The fields of an object that are there.
+type Fields<'v> = BTreeMap<&'v str, &'v Value>;
+
+/// The fields of `value`, which are all among `known`, without those that are null.
+fn fields<'v>(value: &'v Value, known: &[&str], pointer: &str) -> Result<Fields<'v>, Problem> {
+    let object = value.as_object().ok_or_else(|| bad(pointer, "must be an object"))?;
+    if let Some(name) = object.keys().find(|name| !known.contains(&name.as_str())) {
+        let detail = format!("{name:?} is not known here, only {}", known.join(", "));
+        return Err(bad(format!("{pointer}/{}", escaped(name)), detail));
+    }
+    let there = object.iter().filter(|(_, value)| !value.is_null());
+    Ok(there.map(|(name, value)| (name.as_str(), value)).collect())
 }
 
 /// `name` as one step of a JSON pointer.
@@ -43,30 +55,33 @@ fn escaped(name: &str) -> String {
     name.replace('~', "~0").replace('/', "~1")
 }
 
+/// What a filter may have.
+const FILTER_FIELDS: [&str; 3] = ["must", "should", "must_not"];
 /// What a condition may have.
 const CONDITION_FIELDS: [&str; 8] =
     ["must", "should", "must_not", "relation", "key", "match", "range", "exists"];
+/// What a range may have.
+const RANGE_FIELDS: [&str; 4] = ["gt", "gte", "lt", "lte"];
 
 impl Parser<'_> {
-    fn filter(&mut self, value: &Value, pointer: &str, depth: usize) -> Result<Filter, Problem> {
+    fn filter(
+        &mut self,
+        fields: &Fields<'_>,
+        pointer: &str,
+        depth: usize,
+    ) -> Result<Filter, Problem> {
         if depth > FILTER_DEPTH_MAX {
             return Err(bad(pointer, format!("filters nest at most {FILTER_DEPTH_MAX} deep")));
         }
+        only(fields, &FILTER_FIELDS, pointer)?;
         let mut filter = Filter::default();
-        for (name, list) in object(value, pointer)? {
-            let place = format!("{pointer}/{}", escaped(name));
-            let into = match name.as_str() {
+        for (name, list) in fields {
+            let place = format!("{pointer}/{name}");
+            let into = match *name {
                 "must" => &mut filter.must,
                 "should" => &mut filter.should,
-                "must_not" => &mut filter.must_not,
-                _ => {
-                    let detail = "a filter has must, should and must_not, nothing else";
-                    return Err(bad(place, detail));
-                }
+                _ => &mut filter.must_not,
             };
-            if list.is_null() {
-                continue;
-            }
             let list = list.as_array().ok_or_else(|| bad(&place, "must be a list"))?;
             for (i, condition) in list.iter().enumerate() {
                 into.push(self.condition(condition, &format!("{place}/{i}"), depth)?);
@@ -86,15 +101,12 @@ impl Parser<'_> {
             let detail = format!("a filter has at most {FILTER_CONDITIONS_MAX} conditions");
             return Err(bad(pointer, detail));
         }
-        let mut fields = object(value, pointer)?.clone();
-        // A field that is null counts as absent, whatever it is called.
-        fields.retain(|name, value| !value.is_null() || !CONDITION_FIELDS.contains(&&**name));
-        let fields = &fields;
-        if ["must", "should", "must_not"].iter().any(|name| fields.contains_key(*name)) {
-            return Ok(Condition::Nested(self.filter(value, pointer, depth + 1)?));
+        let fields = fields(value, &CONDITION_FIELDS, pointer)?;
+        if FILTER_FIELDS.iter().any(|name| fields.contains_key(*name)) {
+            return Ok(Condition::Nested(self.filter(&fields, pointer, depth + 1)?));
         }
         if let Some(relations) = fields.get("relation") {
-            only(fields, &["relation"], pointer)?;
+            only(&fields, &["relation"], pointer)?;
             return self.relation(relations, &format!("{pointer}/relation"));
         }
         let Some(key) = fields.get("key") else {
@@ -102,33 +114,34 @@ impl Parser<'_> {
             return Err(bad(pointer, detail));
         };
         let path = path(key, &format!("{pointer}/key"))?;
-        self.field_condition(path, fields, pointer)
+        self.field_condition(path, &fields, pointer)
     }
 
     fn field_condition(
         &mut self,
         path: Vec<String>,
-        fields: &Map<String, Value>,
+        fields: &Fields<'_>,
         pointer: &str,
     ) -> Result<Condition, Problem> {
-        let tests: Vec<(&String, &Value)> =
-            fields.iter().filter(|(name, _)| *name != "key").collect();
+        let tests: Vec<(&str, &Value)> =
+            fields.iter().map(|(name, value)| (*name, *value)).filter(|t| t.0 != "key").collect();
         let [(name, value)] = tests[..] else {
-            return Err(bad(pointer, "a key needs exactly one of match, range and exists"));
+            let detail = "a key needs exactly one of match, range and exists that is not null";
+            return Err(bad(pointer, detail)
+                .hint("facts without the key, or with null under it, pass \"exists\": false"));
         };
-        let place = format!("{pointer}/{}", escaped(name));
-        match name.as_str() {
+        let place = format!("{pointer}/{name}");
+        match name {
             "match" => Ok(Condition::Match { path, any_of: self.any_of(value, &place)? }),
             "range" => {
-                let bounds = bounds(value, &place)?;
-                self.count_values(value.as_object().map_or(0, Map::len), &place)?;
+                let (bounds, values) = bounds(value, &place)?;
+                self.count_values(values, &place)?;
                 Ok(Condition::Range { path, bounds })
             }
-            "exists" => match value.as_bool() {
+            _ => match value.as_bool() {
                 Some(exists) => Ok(Condition::Exists { path, exists }),
                 None => Err(bad(place, "must be true or false")),
             },
-            _ => Err(bad(place, "a key is tested by match, range or exists")),
         }
     }
 
@@ -178,12 +191,12 @@ fn relation_ref(value: &Value, place: impl Fn() -> String) -> Result<RelationRef
 }
 
 /// Refuses fields other than `known`.
-fn only(fields: &Map<String, Value>, known: &[&str], pointer: &str) -> Result<(), Problem> {
-    match fields.keys().find(|name| !known.contains(&name.as_str())) {
+fn only(fields: &Fields<'_>, known: &[&str], pointer: &str) -> Result<(), Problem> {
+    match fields.keys().find(|name| !known.contains(name)) {
         None => Ok(()),
         Some(name) => {
             let detail = format!("does not go together with {}", known.join(", "));
-            Err(bad(format!("{pointer}/{}", escaped(name)), detail))
+            Err(bad(format!("{pointer}/{name}"), detail))
         }
     }
 }
@@ -201,26 +214,23 @@ fn scalar(value: &Value, pointer: &str) -> Result<Scalar, Problem> {
     Scalar::from_json(value).ok_or_else(|| bad(pointer, "must be a string, a number or a boolean"))
 }
 
-fn bounds(value: &Value, pointer: &str) -> Result<Bounds, Problem> {
-    let fields = object(value, pointer)?;
-    if fields.values().all(Value::is_null) {
-        return Err(bad(pointer, "a range needs one of gt, gte, lt and lte"));
+/// The bounds of a range, and how many there are.
+fn bounds(value: &Value, pointer: &str) -> Result<(Bounds, usize), Problem> {
+    let fields = fields(value, &RANGE_FIELDS, pointer)?;
+    if fields.is_empty() {
+        return Err(bad(pointer, "a range needs one of gt, gte, lt and lte that is not null"));
     }
     let mut bounds = Bounds::default();
-    for (name, value) in fields {
-        let place = format!("{pointer}/{}", escaped(name));
-        let into = match name.as_str() {
+    for (name, value) in &fields {
+        let into = match *name {
             "gt" => &mut bounds.gt,
             "gte" => &mut bounds.gte,
             "lt" => &mut bounds.lt,
-            "lte" => &mut bounds.lte,
-            _ => return Err(bad(place, "a range has gt, gte, lt and lte, nothing else")),
+            _ => &mut bounds.lte,
         };
-        if !value.is_null() {
-            *into = Some(scalar(value, &place)?);
-        }
+        *into = Some(scalar(value, &format!("{pointer}/{name}"))?);
     }
-    Ok(bounds)
+    Ok((bounds, fields.len()))
 }
 
 #[cfg(test)]
@@ -262,6 +272,49 @@ mod tests {
     fn a_filter_without_conditions_is_none() {
         assert_eq!(parse(json!({})), Ok(None));
         assert_eq!(parse(json!({"must": []})), Ok(None));
+    }
+
+    #[test]
+    fn a_field_that_is_null_counts_as_absent_at_every_level() {
+        let plain = json!({"must": [
+            {"key": "a", "match": 1},
+            {"must_not": [{"relation": 3}]},
+            {"key": "n", "range": {"lt": 5}},
+            {"relation": [1]},
+        ]});
+        let with_nulls = json!({"should": null, "must": [
+            {"key": "a", "match": 1, "range": null, "exists": null, "must": null, "relation": null},
+            {"must_not": [{"relation": 3, "key": null}], "must": null, "key": null, "match": null},
+            {"key": "n", "range": {"lt": 5, "gt": null}, "relation": null},
+            {"relation": [1], "key": null, "exists": null},
+        ]});
+        assert_eq!(parse(with_nulls).expect("a filter"), parse(plain).expect("a filter"));
+        assert_eq!(parse(json!({"must": null})), Ok(None));
+        let untested = json!({"must": [{"key": "a", "match": null}]});
+        let absent = json!({"must": [{"key": "a"}]});
+        let refused = parse(untested).expect_err("no test");
+        assert_eq!(refused, parse(absent).expect_err("no test"));
+        assert!(refused.hint.is_some_and(|hint| hint.contains("exists")));
+    }
+
+    #[test]
+    fn a_field_that_is_not_known_is_refused_by_name_null_or_not() {
+        for value in [json!(null), json!(1)] {
+            for (filter, pointer) in [
+                (json!({"muss": value}), "/muss"),
+                (json!({"must": [{"key": "a", "exists": true, "x/y": value}]}), "/must/0/x~1y"),
+                (json!({"must": [{"must": [], "x": value}]}), "/must/0/x"),
+                (json!({"must": [{"relation": 1, "x": value}]}), "/must/0/x"),
+                (json!({"must": [{"key": "a", "range": {"ge": value}}]}), "/must/0/range/ge"),
+            ] {
+                let problem = parse(filter).expect_err(pointer);
+                assert_eq!(problem.code, Code::BadFilter);
+                assert_eq!(problem.errors[0].pointer, format!("/filter{pointer}"));
+                assert!(problem.detail.contains("is not known here"), "{problem}");
+            }
+        }
+        let mixed = parse(json!({"must": [{"must": [], "key": "a"}]})).expect_err("both");
+        assert_eq!(mixed.errors[0].pointer, "/filter/must/0/key");
     }
 
     #[test]

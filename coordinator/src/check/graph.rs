@@ -43,6 +43,10 @@ pub fn config(config: &GraphConfig) -> Result<(), Problem> {
         if field.split('.').any(str::is_empty) {
             return Err(invalid(place, "a field is names joined by dots, none of them empty"));
         }
+        if field.len() > limits::NAME_BYTES_MAX {
+            let detail = format!("a field has at most {} bytes", limits::NAME_BYTES_MAX);
+            return Err(invalid(place, detail));
+        }
         if config.payload_index[..i].contains(field) {
             return Err(invalid(place, "this field is given twice"));
         }

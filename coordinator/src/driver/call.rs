@@ -75,16 +75,32 @@ pub(crate) enum Reaction {
     Tell(Problem),
 }
 
-/// What to do about a shard's refusal.
-pub(crate) fn reaction(error: CallError) -> Reaction {
-    match error {
-        CallError::StaleEpoch { .. } => Reaction::Refresh,
-        CallError::NotLeader { .. } | CallError::Behind { .. } => Reaction::Wait,
-        CallError::Problem(problem) => Reaction::Tell(*problem),
-    }
-}
-
 impl Engine {
+    /// What to do about the refusal of a shard of `graph`. A shard whose graph was dropped under
+    /// the call is not waited for: there is no such graph, and nothing to come back for.
+    pub(crate) fn reaction(&self, graph: &GraphInfo, error: CallError) -> Reaction {
+        match error {
+            CallError::StaleEpoch { .. } => Reaction::Refresh,
+            CallError::NotLeader { .. } | CallError::Behind { .. } if self.is_gone(graph) => {
+                Reaction::Tell(graph_not_found(&graph.name))
+            }
+            CallError::NotLeader { .. } | CallError::Behind { .. } => Reaction::Wait,
+            CallError::Problem(problem) => Reaction::Tell(self.unless_gone(graph, *problem)),
+        }
+    }
+
+    /// `problem`, or `graph_not_found` where the drop of `graph` is the reason for it.
+    pub(crate) fn unless_gone(&self, graph: &GraphInfo, problem: Problem) -> Problem {
+        let may_be_drop =
+            matches!(problem.code, Code::ShardUnavailable | Code::NoQuorum | Code::ShuttingDown);
+        if may_be_drop && self.is_gone(graph) { graph_not_found(&graph.name) } else { problem }
+    }
+
+    /// Whether this incarnation of a graph was dropped, as far as the catalogue knows.
+    fn is_gone(&self, graph: &GraphInfo) -> bool {
+        self.parts.catalogue.graph(&graph.name).is_none_or(|known| known.id != graph.id)
+    }
+
     /// Begins a read of `graph`. `started` is when the caller's timeout began to run.
     pub(crate) fn begin(
         &self,
@@ -122,6 +138,11 @@ impl Engine {
         }
         let left = deadline.saturating_sub(self.now());
         tokio::time::timeout(left, future).await.ok()
+    }
+
+    /// Fails once the deadline of `call` has passed.
+    pub(crate) fn in_time(&self, call: &Call) -> Result<(), Problem> {
+        if self.now() < call.deadline { Ok(()) } else { Err(too_late()) }
     }
 
     /// The pause before try number `tries`, which doubles each time.
@@ -164,13 +185,15 @@ impl Engine {
     ) -> Result<T, Failure> {
         let mut at = call.context(shard);
         for tries in 0.. {
+            // A shard that answers at once would never meet the timer.
+            self.in_time(call)?;
             let answer = self.within(call.deadline, ask(at.clone())).await;
             let error = match answer {
                 None => return Err(too_late().into()),
                 Some(Ok(answer)) => return Ok(answer),
                 Some(Err(error)) => error,
             };
-            match reaction(error) {
+            match self.reaction(&call.graph, error) {
                 Reaction::Tell(problem) => return Err(problem.into()),
                 Reaction::Wait => {}
                 Reaction::Refresh => {

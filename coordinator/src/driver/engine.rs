@@ -5,6 +5,7 @@ use crate::check::{self, facts::Places};
 use crate::client::{Catalogue, Shards};
 use crate::config::CoordinatorConfig;
 use crate::embed::{Lexical, Tokenizer};
+use crate::memory::{Held, ReplyMemory};
 use crate::reply::{
     FEWER_REQUESTS, FEWER_RESULTS, KeysReply, ReplySize, RetrievalReply, Timings, WriteReply,
 };
@@ -54,6 +55,7 @@ pub(crate) struct Parts {
     instance: u64,
     requests: AtomicU64,
     ways: Semaphore,
+    pub replies: Arc<ReplyMemory>,
     embedders: Mutex<HashMap<(Tokenizer, u32), Arc<Lexical>>>,
 }
 
@@ -65,6 +67,7 @@ impl Engine {
         clock: Arc<dyn Clock>,
         config: CoordinatorConfig,
     ) -> Self {
+        let replies_bytes_max = usize::try_from(config.replies_bytes_max).unwrap_or(usize::MAX);
         let parts = Parts {
             shards,
             catalogue,
@@ -73,9 +76,15 @@ impl Engine {
             instance: RandomState::new().hash_one(0),
             requests: AtomicU64::new(0),
             ways: Semaphore::new(WAY_PIECES),
+            replies: ReplyMemory::new(replies_bytes_max),
             embedders: Mutex::new(HashMap::new()),
         };
         Self { parts: Arc::new(parts) }
+    }
+
+    /// What the replies under way hold together. A surface adds what it writes down.
+    pub fn reply_memory(&self) -> &Arc<ReplyMemory> {
+        &self.parts.replies
     }
 
     /// Seeds, hops along a relation path, exact path-aware rerank.
@@ -97,7 +106,8 @@ impl Engine {
     }
 
     /// One answer or problem per request, in order; each has the whole timeout. Once the answers
-    /// are too large together, the rest is given up and the batch is `payload_too_large`.
+    /// are too large together, the rest is given up and the batch is `payload_too_large`; once one
+    /// finds no memory the batch is `memory_limit`, and what it holds is free for others.
     pub async fn graph_rag_batch(
         &self,
         graph: &str,
@@ -115,6 +125,11 @@ impl Engine {
         let mut answers = pin!(futures::stream::iter(calls).buffered(BATCH_AT_ONCE));
         let (mut replies, mut size) = (Vec::with_capacity(requests.len()), ReplySize::default());
         while let Some(reply) = answers.next().await {
+            if let Err(problem) = &reply
+                && problem.code == Code::MemoryLimit
+            {
+                return Err(problem.clone());
+            }
             size.add(reply.as_ref().map_or(0, RetrievalReply::text_bytes), FEWER_REQUESTS)?;
             replies.push(reply);
         }
@@ -171,7 +186,7 @@ impl Engine {
         };
         let found = self.retrieve(graph, options, plan).await?;
         let next_page_token = self.page_token(&found, request);
-        let Found { call, answer, timings } = found;
+        let Found { call, answer, timings, .. } = found;
         Ok(KeysReply {
             keys: answer.keys,
             partial: answer.partial,
@@ -269,14 +284,14 @@ impl Engine {
             match retrieval::run(self, &mut call, plan, planned).await {
                 Err(Failure::Moved) => continue,
                 Err(Failure::Problem(problem)) => return Err(problem),
-                Ok((answer, mut timings)) => {
+                Ok((answer, mut timings, held)) => {
                     for (id, names) in &answer.name_collisions {
                         let (one, other) = (&names.entity, &names.target);
                         tracing::error!(graph, %id, %one, %other, "name collision on a path");
                     }
                     timings.plan_ms = milliseconds(planned - started);
                     timings.total_ms = milliseconds(self.now() - started);
-                    return Ok(Found { call, answer, timings });
+                    return Ok(Found { call, answer, timings, held });
                 }
             }
         }
@@ -298,8 +313,8 @@ impl Engine {
         found: Found,
         next_page_token: Option<String>,
     ) -> Result<RetrievalReply, Problem> {
-        let Found { call, answer, timings } = found;
-        let reply = RetrievalReply {
+        let Found { call, answer, timings, mut held } = found;
+        let mut reply = RetrievalReply {
             results: answer.results,
             partial: answer.partial,
             coverage: answer.coverage,
@@ -308,8 +323,12 @@ impl Engine {
             seeds: answer.seeds,
             timings,
             work: answer.work,
+            held: None,
         };
-        ReplySize::default().add(reply.text_bytes(), FEWER_RESULTS)?;
+        let bytes = reply.text_bytes();
+        ReplySize::default().add(bytes, FEWER_RESULTS)?;
+        held.fit(bytes)?;
+        reply.held = Some(Arc::new(held));
         Ok(reply)
     }
 
@@ -338,6 +357,8 @@ struct Found {
     call: Call,
     answer: Answer,
     timings: Timings,
+    /// What the answer holds.
+    held: Held,
 }
 
 /// What the pages of one expansion have in common.

@@ -3,6 +3,7 @@
 use super::Engine;
 use super::call::{Call, Failure, Seen};
 use crate::check::{self, filter, retrieval::vector_question};
+use crate::memory::Held;
 use crate::names::{self, invalid, problem_at};
 use crate::reply::{
     CountReply, EntityReply, FEWER_KEYS, FactOut, GetReply, RelationOut, ReplySize, RerankReply,
@@ -129,7 +130,8 @@ impl Engine {
             keys.push(names::fact_key(&call.graph, key, || format!("/keys/{i}"))?);
         }
         let with = With { payload: request.with.payload, vector: request.with.vector };
-        let (rows, seen) = self.fetch(call, keys.iter().flatten().copied(), with, None).await?;
+        let keyed = keys.iter().flatten().copied();
+        let (rows, seen, mut held) = self.fetch(call, keyed, with, None).await?;
         let namer = Namer::new(&call.graph);
         let (mut facts, mut not_found) = (Vec::new(), Vec::new());
         for (given, key) in request.keys.iter().zip(&keys) {
@@ -140,20 +142,25 @@ impl Engine {
                 None => not_found.push(given.clone()),
             }
         }
-        let bytes = facts.iter().map(FactOut::text_bytes).sum();
+        let consistency_token = self.token(call, seen);
+        let mut reply = GetReply { facts, not_found, consistency_token, held: None };
+        let bytes = reply.text_bytes();
         ReplySize::default().add(bytes, FEWER_KEYS)?;
-        Ok(GetReply { facts, not_found, consistency_token: self.token(call, seen) })
+        held.fit(bytes)?;
+        reply.held = Some(Arc::new(held));
+        Ok(reply)
     }
 
-    /// Rows by key from the owners, side by side; keys without a live fact are left out. Once the
-    /// rows are more than a reply may hold, the owners that have not answered are given up.
+    /// Rows by key from the owners, side by side, and what they hold; keys without a live fact are
+    /// left out. Once the rows are more than a reply may hold, or there is no memory for them, or
+    /// the time is up, the owners that have not answered are given up.
     async fn fetch(
         &self,
         call: &Call,
         keys: impl Iterator<Item = FactKey>,
         with: With,
         query: Option<Arc<[f32]>>,
-    ) -> Result<(HashMap<FactKey, Row>, Vec<Seen>), Failure> {
+    ) -> Result<(HashMap<FactKey, Row>, Vec<Seen>, Held), Failure> {
         let mut parts: BTreeMap<ShardId, Vec<FactKey>> = BTreeMap::new();
         for key in keys {
             parts.entry(owner_of(&call.graph, key.entity).id).or_default().push(key);
@@ -175,16 +182,20 @@ impl Engine {
         });
         let mut replies: FuturesUnordered<_> = asks.collect();
         let (mut rows, mut seen, mut size) = (HashMap::new(), Vec::new(), ReplySize::default());
+        let mut held = self.parts.replies.hold();
         while let Some(reply) = replies.next().await {
+            self.in_time(call)?;
             let (shard, keys, reply) = reply?;
             seen.push((shard, reply.index));
             for (key, row) in keys.into_iter().zip(reply.rows) {
                 let Some(row) = row else { continue };
-                size.add(row_text_bytes(&row), FEWER_KEYS)?;
+                let bytes = row_text_bytes(&row);
+                size.add(bytes, FEWER_KEYS)?;
+                held.grow(bytes)?;
                 rows.insert(key, row);
             }
         }
-        Ok((rows, seen))
+        Ok((rows, seen, held))
     }
 
     async fn scan_once(&self, call: &Call, request: &ScanRequest) -> Result<ScanReply, Failure> {
@@ -202,7 +213,8 @@ impl Engine {
             }
         };
         let with = With { payload: request.with.payload, vector: request.with.vector };
-        let (mut rows, mut seen, mut bytes, mut cut) = (Vec::new(), Vec::new(), 0, false);
+        let (mut rows, mut seen, mut cut) = (Vec::new(), Vec::new(), false);
+        let mut held = self.parts.replies.hold();
         for shard in range.iter().flat_map(|range| shards_of(&call.graph, range)) {
             // One more than shown tells whether another page follows.
             let limit = page + 1 - rows.len() as u32;
@@ -210,7 +222,7 @@ impl Engine {
                 break;
             }
             // What the shards before sent is a page already; whether more follows is not known.
-            cut = bytes > limits::PAGE_BYTES_MAX;
+            cut = held.bytes() > limits::PAGE_BYTES_MAX;
             if cut {
                 break;
             }
@@ -222,7 +234,7 @@ impl Engine {
             };
             let reply = self.read(call, shard.id, ask).await?;
             seen.push((shard.id, reply.index));
-            bytes += reply.rows.iter().map(row_text_bytes).sum::<usize>();
+            held.grow(reply.rows.iter().map(row_text_bytes).sum())?;
             rows.extend(reply.rows);
             // The shard ended the page by its bytes.
             cut = reply.more && rows.len() <= page as usize;
@@ -237,6 +249,7 @@ impl Engine {
             facts: facts(&call.graph, &rows, request.with)?,
             next_page_token: last.map(|key| token::page_token(cluster, &call.graph, hash, key)),
             consistency_token: self.token(call, seen),
+            held: Some(Arc::new(held)),
         })
     }
 
@@ -283,6 +296,8 @@ impl Engine {
             self.parts.shards.scan(at, request)
         };
         let first = self.read(call, shard, ask).await?;
+        let mut held = self.parts.replies.hold();
+        held.grow(first.rows.iter().map(row_text_bytes).sum())?;
         let namer = Namer::new(&call.graph);
         let degrees = known.degrees.iter();
         Ok(EntityReply {
@@ -290,6 +305,7 @@ impl Engine {
             degrees: degrees.map(|(id, count)| (namer.relation(*id), *count)).collect(),
             facts: facts(&call.graph, &first.rows, WithParts::PAYLOAD)?,
             consistency_token: self.token(call, [(shard, known.index), (shard, first.index)]),
+            held: Some(Arc::new(held)),
         })
     }
 
@@ -314,7 +330,7 @@ impl Engine {
         let top_k = check::count_u32(request.top_k, limits::TOP_K_MAX, "/top_k")? as usize;
         let paths = path_keys(&call.graph, &request.paths)?;
         let keys = paths.iter().flatten().flatten().copied();
-        let (rows, seen) = self.fetch(call, keys, With::default(), Some(query)).await?;
+        let (rows, seen, _held) = self.fetch(call, keys, With::default(), Some(query)).await?;
         let mut results = Vec::with_capacity(paths.len());
         for (i, path) in paths.iter().enumerate() {
             let (mut sum, mut last) = (0.0, 0.0);

@@ -10,5 +10,5 @@ mod engine;
 mod facts;
 mod graphs;
 
-pub(crate) use call::{Call, Failure, Reaction, reaction};
+pub(crate) use call::{Call, Failure, Reaction};
 pub use engine::Engine;

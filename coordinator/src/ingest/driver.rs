@@ -2,7 +2,7 @@
 
 use super::split::{self, Part};
 use crate::check::{self, facts::Places};
-use crate::driver::{Engine, Reaction, reaction};
+use crate::driver::{Engine, Reaction};
 use crate::names::invalid;
 use crate::reply::{FactVersion, WriteReply};
 use crate::request::{FactInput, KeyRef, WriteOptions};
@@ -156,7 +156,7 @@ impl Proposal<'_> {
             };
             let refusal = error.to_string();
             let mut moved = None;
-            match reaction(error) {
+            match engine.reaction(&self.graph, error) {
                 Reaction::Tell(problem) if !is_unknown(&problem) => {
                     return Fate::Refused(self.part.shard, problem);
                 }

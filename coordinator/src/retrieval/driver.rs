@@ -3,13 +3,14 @@
 use super::machine::{Action, Answer, Event, Retrieval, Stage, Task};
 use super::plan::Plan;
 use crate::client::Shards;
-use crate::driver::{Call, Engine, Failure, Reaction, reaction};
-use crate::reply::Timings;
+use crate::driver::{Call, Engine, Failure, Reaction};
+use crate::memory::Held;
+use crate::reply::{Timings, row_text_bytes};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use hopbine_proto::ShardId;
 use hopbine_proto::call::{FetchReply, HopReply, ReadContext, SeedReply};
-use hopbine_proto::status::CallError;
+use hopbine_proto::status::{CallError, Code};
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
@@ -23,33 +24,50 @@ enum Outcome {
     Awake,
 }
 
+impl Outcome {
+    /// About how many bytes of a reply come with it.
+    fn text_bytes(&self) -> usize {
+        match self {
+            Self::Rows(Ok(reply)) => reply.rows.iter().flatten().map(row_text_bytes).sum(),
+            _ => 0,
+        }
+    }
+}
+
 type Pending<'a> = Pin<Box<dyn Future<Output = (ShardId, Task, Outcome)> + Send + 'a>>;
 
-/// Runs `plan` to its answer. `planned` is when the plan was ready.
+/// Runs `plan` to its answer; beside it stands what the answer holds. `planned` is when the plan
+/// was ready.
 pub(crate) async fn run(
     engine: &Engine,
     call: &mut Call,
     plan: Plan,
     planned: Duration,
-) -> Result<(Answer, Timings), Failure> {
+) -> Result<(Answer, Timings, Held), Failure> {
     let shards = &*engine.parts.shards;
     // A partial answer keeps some time back for the names and payloads of what it shows.
-    let reserve =
-        if plan.allow_partial { engine.parts.config.partial_reserve_pct.min(90) } else { 0 };
+    let partial = plan.allow_partial;
+    let reserve = if partial { engine.parts.config.partial_reserve_pct.min(90) } else { 0 };
     let mut until = call.deadline - (call.deadline.saturating_sub(planned)) * reserve as u32 / 100;
     let (mut retrieval, mut actions) = Retrieval::start(plan, call.graph.clone());
     let mut watch = Watch { timings: Timings::default(), stage: retrieval.stage(), since: planned };
     let mut pending: FuturesUnordered<Pending<'_>> = FuturesUnordered::new();
-    let mut tries = 0;
+    let (mut held, mut tries) = (engine.parts.replies.hold(), 0);
     loop {
         for action in actions {
             match action {
-                Action::Finish(answer) => return Ok((*answer, watch.timings)),
-                Action::Fail(problem) => return Err(problem.into()),
+                Action::Finish(answer) => return Ok((*answer, watch.timings, held)),
+                Action::Fail(problem) => {
+                    return Err(engine.unless_gone(&call.graph, problem).into());
+                }
                 ask => pending.push(send(shards, call, ask)),
             }
         }
-        let event = match engine.within(until, pending.next()).await {
+        // What is ready at once meets no timer. A partial answer still takes it for what it shows;
+        // one that must be whole has come too late.
+        let late = !partial && engine.now() >= until;
+        let next = if late { None } else { engine.within(until, pending.next()).await };
+        let event = match next {
             None => {
                 pending.clear();
                 until = call.deadline;
@@ -58,9 +76,13 @@ pub(crate) async fn run(
             Some(done) => {
                 let (shard, task, outcome) =
                     done.expect("an unfinished retrieval waits for a shard");
+                held.grow(outcome.text_bytes())?;
                 match event(shard, task, outcome) {
                     Ok(event) => event,
-                    Err(error) => match reaction(error) {
+                    Err(error) => match engine.reaction(&call.graph, error) {
+                        Reaction::Tell(problem) if problem.code == Code::GraphNotFound => {
+                            return Err(problem.into());
+                        }
                         Reaction::Tell(problem) => Event::Lost(shard, task, problem),
                         wait_or_refresh => {
                             if matches!(wait_or_refresh, Reaction::Refresh) {

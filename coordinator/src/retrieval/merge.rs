@@ -6,7 +6,7 @@ use hopbine_proto::score::{ScoreMode, rank};
 use hopbine_proto::{EntityId, FactKey};
 use smallvec::SmallVec;
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// The best `k` of all shards' seeds, by `(distance, key)`. A fact is in one shard only.
 pub fn seeds(parts: impl Iterator<Item = Vec<Seed>>, k: usize) -> Vec<Seed> {
@@ -19,12 +19,13 @@ pub fn seeds(parts: impl Iterator<Item = Vec<Seed>>, k: usize) -> Vec<Seed> {
 /// Distinct starts and their prefixes, ascending by entity. `starts` comes best first, so an
 /// entity's first distance is its smallest.
 pub fn starts(starts: impl Iterator<Item = (EntityId, f64)>, weight: f64) -> Vec<(EntityId, f64)> {
-    let mut smallest = BTreeMap::new();
-    for (entity, distance) in starts {
-        // Adding 0 makes a negative zero positive: equal prefixes must compare as equal.
-        smallest.entry(entity).or_insert(weight * distance + 0.0);
-    }
-    smallest.into_iter().collect()
+    // Adding 0 makes a negative zero positive: equal prefixes must compare as equal.
+    let prefix = |(entity, distance)| (entity, weight * distance + 0.0);
+    let mut all: Vec<(EntityId, f64)> = starts.map(prefix).collect();
+    // Stable, so an entity's best stays its first.
+    all.sort_by_key(|(entity, _)| *entity);
+    all.dedup_by_key(|(entity, _)| *entity);
+    all
 }
 
 /// Order of the ways into one target: `(prefix, last fact, tie)`.

@@ -3,8 +3,8 @@
 
 use super::bounded_writes::BoundedWrites;
 use super::http::{Surface, router};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use std::future::Future;
@@ -38,8 +38,7 @@ pub async fn serve(
     let start = |stream: TcpStream, slot| {
         let service = TowerToHyperService::new(router.clone());
         let stream = TokioIo::new(BoundedWrites::new(stream, patience));
-        let connection = builder.serve_connection(stream, service).into_owned();
-        let connection = graceful.watch(connection);
+        let connection = graceful.watch(builder.serve_connection(stream, service));
         tokio::spawn(async move {
             if let Err(error) = connection.await {
                 debug!(?error, "a connection broke off");
@@ -67,10 +66,9 @@ pub async fn serve(
     }
 }
 
-fn builder(head_timeout: Duration) -> auto::Builder<TokioExecutor> {
-    let mut builder = auto::Builder::new(TokioExecutor::new()).http1_only();
-    let http1 = &mut builder.http1();
-    http1.timer(TokioTimer::new()).header_read_timeout(head_timeout).max_buf_size(HEAD_BYTES_MAX);
+fn builder(head_timeout: Duration) -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(head_timeout).max_buf_size(HEAD_BYTES_MAX);
     builder
 }
 

@@ -7,12 +7,13 @@ use super::body::{collect, media};
 use super::calls::{Call, Outcome, Reply, facts, graphs, retrieval};
 use super::gate::{Gate, Pass};
 use super::health::{Health, report};
-use super::metrics::Metrics;
+use super::metrics::{Metrics, UnderWay};
 use super::openapi;
 use super::problem::{self, Refused};
 use super::routes::{Endpoint, Route, allow, of_path, paths};
 use super::sizes::Sizes;
 use crate::driver::Engine;
+use crate::memory::Held;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{FromRequestParts, Query, RawPathParams, Request};
@@ -285,7 +286,7 @@ async fn receive(
 
 async fn run(call: &Call<'_>, metrics: &Metrics, request_id: &str) -> Outcome {
     match call.route.endpoint {
-        Endpoint::ListGraphs => graphs::list(call),
+        Endpoint::ListGraphs => graphs::list(call).await,
         Endpoint::GetGraph => graphs::get(call),
         Endpoint::PutGraph => graphs::put(call).await,
         Endpoint::PatchGraph => graphs::patch(call).await,
@@ -312,8 +313,22 @@ async fn run(call: &Call<'_>, metrics: &Metrics, request_id: &str) -> Outcome {
     }
 }
 
+/// A body whose bytes count among those of all replies until the last of them is sent, or its
+/// connection is gone.
+struct Counted {
+    bytes: Vec<u8>,
+    _held: Option<Held>,
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
 fn respond(reply: Reply) -> Response<Body> {
-    let mut response = text(reply.status, "application/json", reply.body);
+    let body = Bytes::from_owner(Counted { bytes: reply.body, _held: reply.held });
+    let mut response = text(reply.status, "application/json", body);
     let headers = response.headers_mut();
     if let Some(token) = &reply.token {
         set(headers, HeaderName::from_static("consistency-token"), token);
@@ -371,9 +386,13 @@ async fn operations(
         }
         Endpoint::Metrics => {
             let graphs = surface.sizes.of(&surface.engine).await;
-            let (requests, bytes) = (surface.gate.requests(), surface.gate.body_bytes());
+            let now = UnderWay {
+                requests: surface.gate.requests(),
+                body_bytes: surface.gate.body_bytes(),
+                reply_bytes: surface.engine.reply_memory().bytes(),
+            };
             let kind = "text/plain; version=0.0.4; charset=utf-8";
-            text(StatusCode::OK, kind, surface.metrics.text(requests, bytes, &graphs))
+            text(StatusCode::OK, kind, surface.metrics.text(now, &graphs))
         }
         Endpoint::OpenApi => text(StatusCode::OK, "application/json", openapi::document()),
         _ => text(StatusCode::OK, plain, "ok\n"),

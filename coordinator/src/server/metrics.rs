@@ -47,6 +47,17 @@ const STAGES: [&str; 5] = ["plan", "seeds", "hop", "fetch", "merge"];
 const WORK: [&str; 6] =
     ["runs", "runs_read", "blocks_read", "block_bytes", "codes_scored", "vectors_scored"];
 
+/// What is under way at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnderWay {
+    /// Requests being answered.
+    pub requests: usize,
+    /// Bytes of their bodies.
+    pub body_bytes: usize,
+    /// Bytes of replies, from the first row read to the last byte sent.
+    pub reply_bytes: usize,
+}
+
 /// What this process counted since its start.
 #[derive(Debug)]
 pub struct Metrics {
@@ -106,15 +117,17 @@ impl Metrics {
         self.panics.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The whole text: these counts, the gate's state, and the sizes of the graphs.
-    pub fn text(&self, requests: usize, body_bytes: usize, graphs: &[StatsReply]) -> String {
+    /// The whole text: these counts, what is under way, and the sizes of the graphs.
+    pub fn text(&self, now: UnderWay, graphs: &[StatsReply]) -> String {
         let mut out = String::with_capacity(16 * 1024);
         self.write_requests(&mut out);
         self.write_retrievals(&mut out);
         head(&mut out, "hopbine_http_requests_in_flight", "gauge", "Requests being answered.");
-        line(&mut out, "hopbine_http_requests_in_flight", &[], requests);
+        line(&mut out, "hopbine_http_requests_in_flight", &[], now.requests);
         head(&mut out, "hopbine_http_body_bytes", "gauge", "Bytes of request bodies held.");
-        line(&mut out, "hopbine_http_body_bytes", &[], body_bytes);
+        line(&mut out, "hopbine_http_body_bytes", &[], now.body_bytes);
+        head(&mut out, "hopbine_reply_bytes", "gauge", "Bytes of replies held.");
+        line(&mut out, "hopbine_reply_bytes", &[], now.reply_bytes);
         write_shards(&mut out, graphs);
         out
     }
@@ -219,7 +232,8 @@ mod tests {
         metrics.request(None, "invalid_request", Duration::ZERO);
         let work = Work { blocks_read: 7, ..Work::default() };
         metrics.retrieval(&Timings { hops_ms: vec![1.0, 2.0], ..Timings::default() }, &work, true);
-        let text = metrics.text(3, 9, &[]);
+        let now = UnderWay { requests: 3, body_bytes: 9, reply_bytes: 27 };
+        let text = metrics.text(now, &[]);
         for expected in [
             "hopbine_http_requests_total{route=\"list_graphs\",method=\"GET\",code=\"ok\"} 2",
             "hopbine_http_requests_total{route=\"other\",method=\"*\",code=\"invalid_request\"} 1",
@@ -231,6 +245,7 @@ mod tests {
             "hopbine_work_blocks_read_total 7",
             "hopbine_retrieval_partial_total 1",
             "hopbine_http_requests_in_flight 3",
+            "hopbine_reply_bytes 27",
         ] {
             assert!(text.lines().any(|line| line == expected), "{expected} in\n{text}");
         }

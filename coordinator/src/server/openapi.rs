@@ -186,6 +186,20 @@ mod tests {
     }
 
     #[test]
+    fn what_this_version_refuses_is_not_offered() {
+        let schemas = schemas();
+        let rag = &schemas["GraphRagRequest"]["properties"];
+        assert_eq!(rag["explain"]["const"], "none");
+        let seeds = &rag["seeds"]["oneOf"][1];
+        assert_eq!(seeds["properties"]["names"]["const"], false);
+        assert_eq!(seeds["properties"]["lexical"]["type"], "null");
+        assert_eq!(seeds["required"], json!(["ann"]));
+        let embedders = schemas["GraphConfig"]["properties"]["embedder"]["oneOf"].as_array();
+        let objects = embedders.expect("a choice").iter().filter(|one| one["type"] == "object");
+        assert_eq!(objects.count(), 0, "an embedder behind a URL is refused");
+    }
+
+    #[test]
     fn every_reference_leads_somewhere_and_no_schema_is_idle() {
         let document = build();
         let text = document.to_string();

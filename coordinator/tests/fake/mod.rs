@@ -28,6 +28,8 @@ pub enum Interruption {
     Fail(CallError),
     /// It never gets any.
     Hang,
+    /// The graph of this name is dropped first, and the shard with it.
+    Drop(&'static str),
 }
 
 /// Graphs, facts and the calls made so far.
@@ -56,8 +58,13 @@ impl World {
 
     /// An engine over this world, on the machine's clock.
     pub fn engine(self: &Arc<Self>) -> Engine {
+        self.engine_with(CoordinatorConfig::default())
+    }
+
+    /// The same with settings of its own.
+    pub fn engine_with(self: &Arc<Self>, config: CoordinatorConfig) -> Engine {
         let clock = Arc::new(SystemClock::default());
-        Engine::new(self.clone(), self.clone(), clock, CoordinatorConfig::default())
+        Engine::new(self.clone(), self.clone(), clock, config)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -136,7 +143,7 @@ fn reply<T: Send + 'static>(outcome: Result<T, Interruption>) -> Reply<'static, 
         match outcome {
             Ok(answer) => Ok(answer),
             Err(Interruption::Fail(error)) => Err(error),
-            Err(Interruption::Hang) => std::future::pending().await,
+            Err(Interruption::Hang | Interruption::Drop(_)) => std::future::pending().await,
         }
     })
 }
@@ -144,10 +151,16 @@ fn reply<T: Send + 'static>(outcome: Result<T, Interruption>) -> Reply<'static, 
 impl State {
     fn interrupted(&mut self, kind: &str, shard: ShardId) -> Result<(), Interruption> {
         self.calls.push(format!("{kind} {shard}"));
-        match self.interruptions.get_mut(&shard) {
-            Some(line) if !line.is_empty() => Err(line.remove(0)),
-            _ => Ok(()),
+        let next = match self.interruptions.get_mut(&shard) {
+            Some(line) if !line.is_empty() => line.remove(0),
+            _ => return Ok(()),
+        };
+        if let Interruption::Drop(graph) = next {
+            self.graphs.remove(graph);
+            let detail = format!("shard {shard} is not hosted here");
+            return Err(Interruption::Fail(Problem::new(Code::ShardUnavailable, detail).into()));
         }
+        Err(next)
     }
 
     fn owner(

@@ -3,7 +3,8 @@
 use super::fake::World;
 use axum::Router;
 use axum::body::{Body, to_bytes};
-use axum::http::{HeaderMap, Request, StatusCode};
+use axum::http::{HeaderMap, Request, Response, StatusCode};
+use hopbine_coordinator::config::CoordinatorConfig;
 use hopbine_coordinator::server::{AlwaysReady, HttpConfig, Surface, router};
 use serde_json::Value;
 use std::sync::Arc;
@@ -50,8 +51,12 @@ impl Api {
     }
 
     pub fn with(config: HttpConfig) -> Self {
+        Self::with_settings(config, CoordinatorConfig::default())
+    }
+
+    pub fn with_settings(config: HttpConfig, settings: CoordinatorConfig) -> Self {
         let world = World::new();
-        let surface = Surface::new(world.engine(), Arc::new(AlwaysReady), config);
+        let surface = Surface::new(world.engine_with(settings), Arc::new(AlwaysReady), config);
         Self { world, router: router(surface.clone()), surface }
     }
 
@@ -66,17 +71,26 @@ impl Api {
         headers: &[(&str, &str)],
         body: impl Into<Body>,
     ) -> Answer {
+        let (parts, body) = self.begin(line, headers, body).await.into_parts();
+        let body = to_bytes(body, usize::MAX).await.expect("a body");
+        let body = String::from_utf8(body.to_vec()).expect("UTF-8");
+        Answer { status: parts.status, headers: parts.headers, body }
+    }
+
+    /// The same, but the body of the response waits to be read.
+    pub async fn begin(
+        &self,
+        line: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Body>,
+    ) -> Response<Body> {
         let (method, path) = line.split_once(' ').expect("a method and a path");
         let mut request = Request::builder().method(method).uri(path);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
         let request = request.body(body.into()).expect("a request");
-        let response = self.router.clone().oneshot(request).await.expect("always a response");
-        let (parts, body) = response.into_parts();
-        let body = to_bytes(body, usize::MAX).await.expect("a body");
-        let body = String::from_utf8(body.to_vec()).expect("UTF-8");
-        Answer { status: parts.status, headers: parts.headers, body }
+        self.router.clone().oneshot(request).await.expect("always a response")
     }
 
     /// The same without headers of its own.

@@ -203,7 +203,7 @@ const GRAPHS: &[Case] = &[
         Code::InvalidRequest,
         "/shards/initial",
     ),
-    ("PUT /v1/graphs/people", r#"{"vector": {"dim": 3}}"#, Code::GraphExists, ""),
+    ("PUT /v1/graphs/people", r#"{"vector": {"dim": 3}}"#, Code::GraphExists, "/embedder"),
     (
         "PATCH /v1/graphs/people",
         r#"{"index": {"recall_target": 0.9}}"#,

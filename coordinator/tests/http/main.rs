@@ -1,8 +1,10 @@
 //! The HTTP surface over a world in memory: replies to the letter, a test per error code, bodies of
-//! any kind, real connections, the examples of the reference page, the published description.
+//! any kind, bounds of memory and time, real connections, the examples of the reference page, the
+//! published description.
 
 mod api;
 mod bodies;
+mod bounds;
 mod codes;
 mod documents;
 #[path = "../fake/mod.rs"]

@@ -130,6 +130,22 @@ async fn a_graph_is_made_once_shown_changed_at_its_version_and_dropped_by_name()
 }
 
 #[tokio::test]
+async fn a_graph_that_is_there_says_what_differs_from_the_one_asked_for() {
+    let api = Api::filled().await;
+    let config = r#"{"vector": {"dim": 3, "metric": "l2"}, "ids": "u64",
+        "shards": {"boundaries": [100]}}"#;
+    let answer = api.ask("PUT /v1/graphs/numbers", config).await;
+    assert_eq!(answer.problem(), ("graph_exists".to_owned(), "/vector/dim".to_owned()));
+    let problem = answer.json();
+    assert_eq!(problem["errors"][0]["detail"], "the graph has 2, the request 3");
+    assert_eq!(problem["errors"][1]["pointer"], "/vector/metric");
+    assert_eq!(problem["errors"].as_array().map(Vec::len), Some(2));
+    let detail = problem["detail"].as_str().expect("a detail");
+    let said = "/vector/dim: the graph has 2, the request 3, and 1 more";
+    assert!(detail.ends_with(said), "{detail}");
+}
+
+#[tokio::test]
 async fn a_batch_answers_each_request_by_itself() {
     let api = Api::filled().await;
     let body = r#"{"requests": [{"query": {"embedding": [1, 0]}, "top_k": 1}, {"quer": 1},

@@ -1,7 +1,7 @@
 //! Writes and reads by key.
 
-use super::{Call, Outcome, Reply, apart, bad_parameter};
-use crate::reply::FactOut;
+use super::{Call, Outcome, Reply, bad_parameter};
+use crate::reply::WriteReply;
 use crate::request::WriteOptions;
 use crate::server::body::{Media, media};
 use crate::server::decode::facts::{self as decode, WriteFields};
@@ -35,6 +35,14 @@ impl Call<'_> {
     }
 }
 
+/// What a write did. It is told whatever others hold, since it is done.
+async fn told(call: &Call<'_>, mut reply: WriteReply, counts: Counts, versions: bool) -> Reply {
+    let token = std::mem::take(&mut reply.consistency_token);
+    let bytes = if versions { reply.text_bytes() } else { 0 };
+    let write = move || encode::write(&reply, counts, versions);
+    Reply { token: Some(token), ..call.written_at_any_rate(bytes, write).await }
+}
+
 /// `PUT .../facts`
 pub async fn upsert(call: &Call<'_>) -> Outcome {
     let ids = call.ids()?;
@@ -47,8 +55,7 @@ pub async fn upsert(call: &Call<'_>) -> Outcome {
     };
     let (options, versions) = call.write_options(fields)?;
     let reply = call.engine.upsert(&call.graph, facts, &options).await?;
-    let json = encode::write(&reply, Counts::Upsert, versions);
-    Ok(Reply::with_token(json, reply.consistency_token))
+    Ok(told(call, reply, Counts::Upsert, versions).await)
 }
 
 /// `POST .../facts/write`
@@ -56,8 +63,7 @@ pub async fn write(call: &Call<'_>) -> Outcome {
     let (request, fields) = call.read(decode::write).await?;
     let (options, versions) = call.write_options(fields)?;
     let reply = call.engine.write(&call.graph, request, &options).await?;
-    let json = encode::write(&reply, Counts::Write, versions);
-    Ok(Reply::with_token(json, reply.consistency_token))
+    Ok(told(call, reply, Counts::Write, versions).await)
 }
 
 /// `POST .../facts/delete`
@@ -65,8 +71,7 @@ pub async fn delete(call: &Call<'_>) -> Outcome {
     let (request, fields) = call.read(decode::delete).await?;
     let (options, versions) = call.write_options(fields)?;
     let reply = call.engine.delete(&call.graph, &request, &options).await?;
-    let json = encode::write(&reply, Counts::Delete, versions);
-    Ok(Reply::with_token(json, reply.consistency_token))
+    Ok(told(call, reply, Counts::Delete, versions).await)
 }
 
 /// `POST .../facts/get`
@@ -74,9 +79,8 @@ pub async fn get(call: &Call<'_>) -> Outcome {
     let (request, fields) = call.read(decode::get).await?;
     let mut reply = call.engine.get(&call.graph, &request, &call.options(fields)?).await?;
     let token = std::mem::take(&mut reply.consistency_token);
-    let bytes = reply.facts.iter().map(FactOut::text_bytes).sum();
-    let json = apart(bytes, move || encode::get(&reply)).await;
-    Ok(Reply::with_token(json, token))
+    let written = call.written(reply.text_bytes(), move || encode::get(&reply)).await?;
+    Ok(Reply { token: Some(token), ..written })
 }
 
 /// `POST .../facts/scan`
@@ -84,9 +88,8 @@ pub async fn scan(call: &Call<'_>) -> Outcome {
     let (request, fields) = call.read(decode::scan).await?;
     let mut reply = call.engine.scan(&call.graph, &request, &call.options(fields)?).await?;
     let token = std::mem::take(&mut reply.consistency_token);
-    let bytes = reply.facts.iter().map(FactOut::text_bytes).sum();
-    let json = apart(bytes, move || encode::scan(&reply)).await;
-    Ok(Reply::with_token(json, token))
+    let written = call.written(reply.text_bytes(), move || encode::scan(&reply)).await?;
+    Ok(Reply { token: Some(token), ..written })
 }
 
 /// `POST .../facts/count`

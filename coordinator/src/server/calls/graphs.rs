@@ -1,10 +1,11 @@
 //! Graphs, their sizes, relations and entities.
 
 use super::{Call, Outcome, Reply};
+use crate::reply::RelationOut;
 use crate::server::decode::{graphs as decode, values::entity_text};
 use crate::server::encode::{Json, facts, graphs as encode};
 use axum::http::StatusCode;
-use hopbine_proto::graph::{GraphInfo, GraphPatch};
+use hopbine_proto::graph::{GraphConfig, GraphInfo, GraphPatch};
 use hopbine_proto::status::{Code, Problem};
 use std::future::Future;
 use std::time::Duration;
@@ -32,12 +33,17 @@ async fn in_time<T>(change: impl Future<Output = Result<T, Problem>>) -> Result<
 }
 
 /// `GET /v1/graphs`
-pub fn list(call: &Call<'_>) -> Outcome {
-    let mut json = Json::default();
-    json.object(|json| {
-        json.name("graphs").array(call.engine.graphs(), |json, graph| encode::graph(json, &graph));
-    });
-    Ok(Reply::ok(json))
+pub async fn list(call: &Call<'_>) -> Outcome {
+    let graphs = call.engine.graphs();
+    let bytes = graphs.iter().map(|graph| encode::graph_bytes(graph)).sum();
+    let write = move || {
+        let mut json = Json::with_capacity(bytes);
+        json.object(|json| {
+            json.name("graphs").array(&graphs, |json, graph| encode::graph(json, graph));
+        });
+        json
+    };
+    Ok(call.written(bytes, write).await?)
 }
 
 /// `GET /v1/graphs/{g}`
@@ -48,8 +54,25 @@ pub fn get(call: &Call<'_>) -> Outcome {
 /// `PUT /v1/graphs/{g}`
 pub async fn put(call: &Call<'_>) -> Outcome {
     let config = call.parse(|body| crate::server::json::read(body, decode::config)).await?;
-    let (graph, created) = in_time(call.engine.create_graph(&call.graph, config)).await?;
+    let made = in_time(call.engine.create_graph(&call.graph, config.clone())).await;
+    let (graph, created) = made.map_err(|problem| with_differences(call, problem, &config))?;
     Ok(shown(&graph, if created { StatusCode::CREATED } else { StatusCode::OK }))
+}
+
+/// Why a graph cannot be made beside the one of its name: the settings in which they differ.
+fn with_differences(call: &Call<'_>, mut problem: Problem, wanted: &GraphConfig) -> Problem {
+    if problem.code != Code::GraphExists {
+        return problem;
+    }
+    let Ok(known) = call.engine.graph(&call.graph) else { return problem };
+    let faults = encode::differences(&known.config, wanted);
+    if let Some(first) = faults.first() {
+        let (others, setting) = (faults.len() - 1, &first.pointer);
+        let others = if others > 0 { format!(", and {others} more") } else { String::new() };
+        problem.detail = format!("{}: {setting}: {}{others}", problem.detail, first.detail);
+    }
+    problem.errors = faults;
+    problem
 }
 
 /// `PATCH /v1/graphs/{g}`
@@ -101,19 +124,24 @@ pub async fn drop_graph(call: &Call<'_>) -> Outcome {
 /// `GET .../stats`
 pub async fn stats(call: &Call<'_>) -> Outcome {
     let options = call.options(Default::default())?;
-    Ok(Reply::ok(encode::stats(&call.engine.stats(&call.graph, &options).await?)))
+    let reply = call.engine.stats(&call.graph, &options).await?;
+    Ok(call.written(reply.text_bytes(), move || encode::stats(&reply)).await?)
 }
 
 /// `GET .../relations`
 pub async fn relations(call: &Call<'_>) -> Outcome {
     let options = call.options(Default::default())?;
-    Ok(Reply::ok(encode::relations(&call.engine.relations(&call.graph, &options).await?)))
+    let list = call.engine.relations(&call.graph, &options).await?;
+    let bytes = list.iter().map(RelationOut::text_bytes).sum();
+    Ok(call.written(bytes, move || encode::relations(&list)).await?)
 }
 
 /// `GET .../entities/{id}`
 pub async fn entity(call: &Call<'_>) -> Outcome {
     let id = entity_text(&call.id, call.ids()?);
     let options = call.options(Default::default())?;
-    let reply = call.engine.entity(&call.graph, &id, &options).await?;
-    Ok(Reply::with_token(facts::entity_reply(&reply), reply.consistency_token))
+    let mut reply = call.engine.entity(&call.graph, &id, &options).await?;
+    let token = std::mem::take(&mut reply.consistency_token);
+    let written = call.written(reply.text_bytes(), move || facts::entity_reply(&reply)).await?;
+    Ok(Reply { token: Some(token), ..written })
 }

@@ -13,6 +13,7 @@ use super::json::{Cursor, Read, nearest, read_ids};
 use super::problem::Refused;
 use super::routes::Route;
 use crate::driver::Engine;
+use crate::memory::Held;
 use crate::reply::Timings;
 use crate::request::CallOptions;
 use axum::http::{HeaderMap, StatusCode};
@@ -57,6 +58,8 @@ pub struct Reply {
     pub etag: Option<String>,
     /// Stages for `Server-Timing`.
     pub timings: Option<Timings>,
+    /// The body's bytes among those of all replies, until it is sent; `None` for a small one.
+    pub held: Option<Held>,
 }
 
 impl Reply {
@@ -148,6 +151,45 @@ impl Call<'_> {
         let body = self.body.clone();
         Ok(apart(body.len(), move || parse(&body)).await?)
     }
+
+    /// The reply that `write` makes of about `bytes`; `memory_limit` when there is no room for it
+    /// beside what `write` makes it of.
+    pub async fn written(
+        &self,
+        bytes: usize,
+        write: impl FnOnce() -> Json + Send + 'static,
+    ) -> Result<Reply, Problem> {
+        let mut held = self.engine.reply_memory().hold();
+        held.grow(bytes)?;
+        Ok(write_down(held, bytes, move |_| write()).await)
+    }
+
+    /// The same for what has happened already and must be told.
+    pub async fn written_at_any_rate(
+        &self,
+        bytes: usize,
+        write: impl FnOnce() -> Json + Send + 'static,
+    ) -> Reply {
+        let mut held = self.engine.reply_memory().hold();
+        held.settle(bytes);
+        write_down(held, bytes, move |_| write()).await
+    }
+}
+
+/// The reply that `write` makes of about `bytes`. What it holds is the reply's own to its end: also
+/// when nobody waits for it any more, and to the byte that was allocated.
+pub async fn write_down(
+    mut held: Held,
+    bytes: usize,
+    write: impl FnOnce(&mut Held) -> Json + Send + 'static,
+) -> Reply {
+    apart(bytes, move || {
+        let mut reply = Reply::ok(write(&mut held));
+        held.settle(reply.body.capacity());
+        reply.held = Some(held);
+        reply
+    })
+    .await
 }
 
 /// A problem of the query string names the parameter instead of a place in the body.

@@ -1,6 +1,8 @@
 //! Questions.
 
-use super::{Call, Outcome, Reply, apart, beside};
+use super::{Call, Outcome, Reply, beside, write_down};
+use crate::check;
+use crate::memory::Held;
 use crate::reply::{FEWER_REQUESTS, ReplySize, RetrievalReply};
 use crate::server::decode::retrieval::{self as decode, BatchItem};
 use crate::server::decode::values::CallFields;
@@ -12,6 +14,7 @@ use futures::{Stream, StreamExt};
 use hopbine_proto::status::{Code, Problem};
 use std::pin::pin;
 use std::time::{Duration, Instant};
+use tokio::time::timeout;
 
 /// Requests of a batch in progress at once: enough to keep every shard busy, and a bound on the
 /// memory of one batch.
@@ -19,16 +22,27 @@ const BATCH_CONCURRENCY: usize = 8;
 /// About what a problem takes in a batch's reply.
 const PROBLEM_BYTES: usize = 512;
 
-async fn answered(reply: RetrievalReply, shape: Shape, metrics: &Metrics) -> Outcome {
+/// Least time that a request of a batch is given, once it has its turn.
+const TIMEOUT_MIN: Duration = Duration::from_millis(1);
+/// What a request of a batch may take beyond its time to say what became of it.
+const LAST_WORD: Duration = Duration::from_millis(100);
+
+async fn answered(
+    call: &Call<'_>,
+    reply: RetrievalReply,
+    shape: Shape,
+    metrics: &Metrics,
+) -> Outcome {
     metrics.retrieval(&reply.timings, &reply.work, reply.partial);
     let (token, timings) = (reply.consistency_token.clone(), reply.timings.clone());
     let bytes = reply.text_bytes();
-    let json = apart(bytes, move || {
+    let write = move || {
         let mut json = Json::with_capacity(bytes);
         encode::answer(&mut json, &reply, shape);
         json
-    });
-    Ok(Reply { timings: Some(timings), ..Reply::with_token(json.await, token) })
+    };
+    let written = call.written(bytes, write).await?;
+    Ok(Reply { token: Some(token), timings: Some(timings), ..written })
 }
 
 /// `POST .../graph_rag`
@@ -38,7 +52,7 @@ pub async fn graph_rag(call: &Call<'_>, metrics: &Metrics) -> Outcome {
     let reply = call.engine.graph_rag(&call.graph, &request, &options).await?;
     let indexes = request.with.version;
     let shape = Shape { path: true, token: true, page: false, indexes };
-    answered(reply, shape, metrics).await
+    answered(call, reply, shape, metrics).await
 }
 
 /// `POST .../search`
@@ -47,7 +61,7 @@ pub async fn search(call: &Call<'_>, metrics: &Metrics) -> Outcome {
     let options = call.options(fields)?;
     let reply = call.engine.search(&call.graph, &request, &options).await?;
     let shape = Shape { indexes: request.with.version, ..Shape::default() };
-    answered(reply, shape, metrics).await
+    answered(call, reply, shape, metrics).await
 }
 
 /// `POST .../expand`
@@ -57,7 +71,7 @@ pub async fn expand(call: &Call<'_>, metrics: &Metrics) -> Outcome {
     let reply = call.engine.expand(&call.graph, &request, &options).await?;
     let page = request.query.is_none();
     let shape = Shape { path: true, token: true, page, indexes: request.with.version };
-    answered(reply, shape, metrics).await
+    answered(call, reply, shape, metrics).await
 }
 
 /// `POST .../rerank`
@@ -65,39 +79,48 @@ pub async fn rerank(call: &Call<'_>) -> Outcome {
     let (request, fields) = call.read(decode::rerank).await?;
     let options = call.options(fields)?;
     let reply = call.engine.rerank(&call.graph, &request, &options).await?;
-    Ok(Reply::with_token(encode::rerank(&reply), reply.consistency_token))
+    let (token, bytes) = (reply.consistency_token.clone(), reply.text_bytes());
+    let written = call.written(bytes, move || encode::rerank(&reply)).await?;
+    Ok(Reply { token: Some(token), ..written })
 }
 
 /// `POST .../graph_rag/batch`: each request with its own options, else the batch's.
 pub async fn batch(call: &Call<'_>, metrics: &Metrics, request_id: &str) -> Outcome {
-    let (items, outer) = call.read(decode::batch).await?;
     let begun = Instant::now();
+    let (items, outer) = call.read(decode::batch).await?;
+    // Also where every request has one of its own.
+    outer.timeout.map_or(Ok(()), check::timeout)?;
     let answers = futures::stream::iter(items)
         .map(|item| one(call, item, outer, begun, metrics))
         .buffered(BATCH_CONCURRENCY);
     let (replies, bytes) = gather(answers, ReplySize::default()).await?;
     let request_id = request_id.to_owned();
-    let json = apart(bytes, move || {
+    let write = move |held: &mut Held| {
         let mut json = Json::with_capacity(bytes);
         json.object(|json| {
-            json.name("replies").array(replies, |json, reply| match reply {
-                Ok((reply, shape)) => encode::answer(json, &reply, shape),
-                Err(problem) => {
-                    let refused = Refused::from(problem);
-                    json.value_into(|out| problem::write(out, &refused, &request_id));
+            json.name("replies").array(replies, |json, reply| {
+                match reply {
+                    Ok((reply, shape)) => encode::answer(json, &reply, shape),
+                    Err(problem) => {
+                        let refused = Refused::from(problem);
+                        json.value_into(|out| problem::write(out, &refused, &request_id));
+                    }
                 }
+                // An answer is let go of as soon as it is written down: it never counts twice.
+                held.settle(json.written());
             });
         });
         json
-    });
-    Ok(Reply::ok(json.await))
+    };
+    Ok(write_down(call.engine.reply_memory().hold(), bytes, write).await)
 }
 
 /// The answer to one request of a batch, and how it is shown.
 type Answered = Result<(RetrievalReply, Shape), Problem>;
 
-/// All answers and their bytes as text. Once they are too large together, no further one is waited
-/// for and those under way are given up.
+/// All answers and their bytes as text. Once they are too large together, or one finds no memory,
+/// no further one is waited for and those under way are given up: what a batch holds that waits for
+/// memory is what others wait for.
 async fn gather(
     answers: impl Stream<Item = Answered>,
     mut size: ReplySize,
@@ -105,6 +128,11 @@ async fn gather(
     let mut answers = pin!(answers);
     let mut replies = Vec::new();
     while let Some(reply) = answers.next().await {
+        if let Err(problem) = &reply
+            && problem.code == Code::MemoryLimit
+        {
+            return Err(problem.clone());
+        }
         let bytes = reply.as_ref().map_or(PROBLEM_BYTES, |(reply, _)| reply.text_bytes());
         size.add(bytes, FEWER_REQUESTS)?;
         replies.push(reply);
@@ -121,18 +149,26 @@ async fn one(
 ) -> Answered {
     let (request, fields) = item?;
     let mut options = call.options(fields.or(outer))?;
-    // Each has its time from the beginning of the whole call.
-    options.timeout = options.timeout.saturating_sub(begun.elapsed());
-    if options.timeout < Duration::from_millis(1) {
-        let detail = "the batch's time was over before this request's turn came";
-        return Err(Problem::new(Code::DeadlineExceeded, detail));
+    // The bounds are for what was written; then each has its time from the beginning of the batch.
+    check::timeout(options.timeout)?;
+    let left = options.timeout.saturating_sub(begun.elapsed());
+    if left.is_zero() {
+        return Err(late("the time, which begins with the batch, was over before its turn came"));
     }
+    options.timeout = left.max(TIMEOUT_MIN);
+    let patience = options.timeout + LAST_WORD;
     let indexes = request.with.version;
     let (engine, graph) = (call.engine.clone(), call.graph.clone());
     // A read may block the task that asks for it: eight on one task would run one by one.
-    let reply = beside(async move { engine.graph_rag(&graph, &request, &options).await }).await?;
+    let work = beside(async move { engine.graph_rag(&graph, &request, &options).await });
+    let Ok(reply) = timeout(patience, work).await else { return Err(late("no answer in time")) };
+    let reply = reply?;
     metrics.retrieval(&reply.timings, &reply.work, reply.partial);
     Ok((reply, Shape { path: true, token: true, page: false, indexes }))
+}
+
+fn late(detail: &str) -> Problem {
+    Problem::new(Code::DeadlineExceeded, detail).hint("give the request a longer timeout")
 }
 
 #[cfg(test)]
@@ -154,6 +190,7 @@ mod tests {
             seeds: 0,
             timings: Timings::default(),
             work: Work::default(),
+            held: None,
         };
         assert_eq!(reply.text_bytes(), 512);
         Ok((reply, Shape::default()))
@@ -168,6 +205,10 @@ mod tests {
         });
         let refused = gather(answers, ReplySize::up_to(3 * 512)).await.expect_err("too large");
         assert_eq!((refused.code, begun), (Code::PayloadTooLarge, 4));
+        let full: Answered = Err(Problem::new(Code::MemoryLimit, "why"));
+        let answers = futures::stream::iter([small(), full, small()]);
+        let refused = gather(answers, ReplySize::default()).await.expect_err("no memory");
+        assert_eq!(refused.code, Code::MemoryLimit);
         let bad: Answered = Err(Problem::new(Code::InvalidRequest, "why"));
         let answers = futures::stream::iter([small(), bad]);
         let (replies, bytes) = gather(answers, ReplySize::up_to(1_024)).await.expect("they fit");

@@ -171,8 +171,21 @@ pub fn query(cursor: &mut Cursor<'_>, fields: &[&'static str]) -> Read<Query> {
     Ok(query)
 }
 
+/// JSON values of one filter: its conditions with all that they name, twice over. As a tree a value
+/// takes many times the bytes of its text.
+const FILTER_NODES_MAX: usize = 2 * (limits::FILTER_VALUES_MAX + limits::RELATIONS_MAX);
+
 /// A filter as JSON; fields given twice are refused, since only one of them could count.
 pub fn filter(cursor: &mut Cursor<'_>) -> Read<Value> {
+    let mut left = FILTER_NODES_MAX;
+    filter_node(cursor, &mut left)
+}
+
+/// One value of a filter that may have `left` of them.
+fn filter_node(cursor: &mut Cursor<'_>, left: &mut usize) -> Read<Value> {
+    *left = left.checked_sub(1).ok_or_else(|| {
+        Refusal::new(Code::BadFilter, format!("a filter has at most {FILTER_NODES_MAX} values"))
+    })?;
     match cursor.kind() {
         Kind::Object => {
             let mut map = serde_json::Map::new();
@@ -180,7 +193,7 @@ pub fn filter(cursor: &mut Cursor<'_>) -> Read<Value> {
                 if map.contains_key(name) {
                     return Err(Refusal::new(Code::BadFilter, format!("{name} is given twice")));
                 }
-                map.insert(name.to_owned(), filter(cursor)?);
+                map.insert(name.to_owned(), filter_node(cursor, left)?);
                 Ok(())
             })?;
             Ok(Value::Object(map))
@@ -188,7 +201,7 @@ pub fn filter(cursor: &mut Cursor<'_>) -> Read<Value> {
         Kind::Array => {
             let mut list = Vec::new();
             cursor.array(|_, cursor| {
-                list.push(filter(cursor)?);
+                list.push(filter_node(cursor, left)?);
                 Ok(())
             })?;
             Ok(Value::Array(list))
@@ -388,6 +401,16 @@ mod tests {
         assert_eq!(read_size("4096"), Some(4_096));
         assert_eq!(read_size("\"2TiB\""), None);
         assert_eq!(read_size("\"512MB\""), None);
+    }
+
+    #[test]
+    fn a_filter_of_too_many_values_is_not_read_to_its_end() {
+        let list = |values: usize| format!("[{}0]", "0,".repeat(values - 1));
+        let parse = |text: &str| crate::server::json::read(text.as_bytes(), filter);
+        assert!(parse(&list(FILTER_NODES_MAX - 1)).is_ok());
+        let refused = parse(&list(FILTER_NODES_MAX)).expect_err("too many");
+        let problem: hopbine_proto::status::Problem = refused.into();
+        assert_eq!(problem.code, Code::BadFilter);
     }
 
     #[test]

@@ -97,7 +97,7 @@ pub fn write(reply: &WriteReply, counts: Counts, versions: bool) -> Json {
 
 /// The reply of `facts/get`.
 pub fn get(reply: &GetReply) -> Json {
-    let mut json = Json::default();
+    let mut json = Json::with_capacity(reply.text_bytes());
     json.object(|json| {
         json.name("facts").array(&reply.facts, fact);
         json.name("not_found").array(&reply.not_found, |json, key| {
@@ -109,7 +109,7 @@ pub fn get(reply: &GetReply) -> Json {
 
 /// The reply of `facts/scan`.
 pub fn scan(reply: &ScanReply) -> Json {
-    let mut json = Json::default();
+    let mut json = Json::with_capacity(reply.text_bytes());
     json.object(|json| {
         json.name("facts").array(&reply.facts, fact);
         json.field("next_page_token", &reply.next_page_token);
@@ -126,7 +126,7 @@ pub fn count(reply: &CountReply) -> Json {
 
 /// The reply of `entities/{id}`.
 pub fn entity_reply(reply: &EntityReply) -> Json {
-    let mut json = Json::default();
+    let mut json = Json::with_capacity(reply.text_bytes());
     json.object(|json| {
         entity(json.name("entity"), &reply.entity);
         json.name("degrees").array(&reply.degrees, |json, (kind, facts)| {

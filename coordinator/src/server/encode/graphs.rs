@@ -8,6 +8,14 @@ use hopbine_proto::graph::{
     BuilderKind, EfSearch, Embedder, GraphConfig, GraphInfo, IdKind, IndexConfig, ShardsConfig,
 };
 use hopbine_proto::shard_map::ShardDescriptor;
+use hopbine_proto::status::Fault;
+use serde_json::Value;
+
+/// Bytes of a graph's field names, numbers and words, and of one boundary.
+const GRAPH_BYTES: usize = 1_024;
+const BOUNDARY_BYTES: usize = 24;
+/// Letters of one setting's value in a message.
+const VALUE_CHARS_MAX: usize = 80;
 
 /// Writes a graph: its name, its versions, and a configuration that creates the same again.
 pub fn graph(json: &mut Json, graph: &GraphInfo) {
@@ -17,6 +25,13 @@ pub fn graph(json: &mut Json, graph: &GraphInfo) {
         json.field("version", &graph.version);
         config(json.name("config"), &graph.config);
     });
+}
+
+/// About how many bytes a graph takes as text.
+pub fn graph_bytes(graph: &GraphInfo) -> usize {
+    let config = &graph.config;
+    let fields = config.payload_index.iter().map(|field| field.len() + 3).sum::<usize>();
+    GRAPH_BYTES + config.shards.boundaries.len() * BOUNDARY_BYTES + fields
 }
 
 fn config(json: &mut Json, config: &GraphConfig) {
@@ -42,6 +57,44 @@ fn config(json: &mut Json, config: &GraphConfig) {
         }
         json.field("payload_bytes_max", &config.payload_bytes_max);
     });
+}
+
+/// The settings in which a graph differs from what a request wants it to be, each at its place in
+/// the request's body.
+pub fn differences(known: &GraphConfig, wanted: &GraphConfig) -> Vec<Fault> {
+    let tree = |one: &GraphConfig| -> Value {
+        let mut json = Json::default();
+        config(&mut json, one);
+        serde_json::from_slice(&json.into_bytes()).expect("what is written here is JSON")
+    };
+    let mut faults = Vec::new();
+    differ(String::new(), &tree(known), &tree(wanted), &mut faults);
+    faults
+}
+
+fn differ(pointer: String, known: &Value, wanted: &Value, faults: &mut Vec<Fault>) {
+    match (known, wanted) {
+        (Value::Object(a), Value::Object(b)) if a.keys().eq(b.keys()) => {
+            for (name, value) in a {
+                differ(format!("{pointer}/{name}"), value, &b[name], faults);
+            }
+        }
+        _ if known == wanted => {}
+        _ => {
+            let (known, wanted) = (brief(known), brief(wanted));
+            let detail = format!("the graph has {known}, the request {wanted}");
+            faults.push(Fault { pointer, detail });
+        }
+    }
+}
+
+/// A value as JSON, as far as a message may be long.
+fn brief(value: &Value) -> String {
+    let text = value.to_string();
+    match text.char_indices().nth(VALUE_CHARS_MAX) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text,
+    }
 }
 
 fn index(json: &mut Json, index: &IndexConfig) {
@@ -82,7 +135,7 @@ fn size(bytes: u64) -> String {
 
 /// The reply of `relations`.
 pub fn relations(list: &[RelationOut]) -> Json {
-    let mut json = Json::default();
+    let mut json = Json::with_capacity(list.iter().map(RelationOut::text_bytes).sum());
     json.object(|json| {
         json.name("relations").array(list, |json, line| {
             json.object(|json| {
@@ -204,6 +257,21 @@ mod tests {
             let back = read(&json.into_bytes(), decode::graphs::config);
             prop_assert_eq!(back.expect("a configuration"), wanted);
         }
+    }
+
+    #[test]
+    fn settings_that_differ_are_named_with_both_values() {
+        let known = GraphConfig::new(2, IdKind::U64);
+        assert_eq!(differences(&known, &known), []);
+        let mut wanted = GraphConfig::new(3, IdKind::U64);
+        wanted.embedder = Embedder::Lexical;
+        wanted.shards.boundaries = (1..99).collect();
+        let found = differences(&known, &wanted);
+        let pointers: Vec<_> = found.iter().map(|fault| fault.pointer.as_str()).collect();
+        assert_eq!(pointers, ["/embedder", "/shards/boundaries", "/vector/dim"]);
+        assert_eq!(found[0].detail, "the graph has null, the request \"lexical\"");
+        assert!(found[1].detail.ends_with("..."), "{}", found[1].detail);
+        assert_eq!(found[2].detail, "the graph has 2, the request 3");
     }
 
     #[test]

@@ -17,6 +17,11 @@ impl Json {
         Self { out: Vec::with_capacity(bytes) }
     }
 
+    /// Bytes written so far.
+    pub fn written(&self) -> usize {
+        self.out.len()
+    }
+
     /// The text.
     pub fn into_bytes(self) -> Vec<u8> {
         self.out

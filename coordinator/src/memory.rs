@@ -1,0 +1,123 @@
+//! The memory of replies: one bound on the bytes of all those that a process collects, writes down
+//! or sends, whichever requests they answer.
+//!
+//! A reply holds its bytes from the first row that comes in until its last byte is sent or it is
+//! given up: a [`Held`] grows with it, and gives everything back when it is dropped.
+
+use hopbine_proto::status::{Code, Problem};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// When a request that found no room should come back, milliseconds.
+const RETRY_AFTER_MS: u64 = 1_000;
+
+/// How many bytes replies may hold together, and how many they do.
+#[derive(Debug)]
+pub struct ReplyMemory {
+    bytes_max: usize,
+    held: AtomicUsize,
+}
+
+impl ReplyMemory {
+    /// Room for replies of at most `bytes_max` bytes together.
+    pub fn new(bytes_max: usize) -> Arc<Self> {
+        Arc::new(Self { bytes_max, held: AtomicUsize::new(0) })
+    }
+
+    /// Bytes held now.
+    pub fn bytes(&self) -> usize {
+        self.held.load(Ordering::SeqCst)
+    }
+
+    /// The part of a new reply, which has no bytes yet.
+    pub fn hold(self: &Arc<Self>) -> Held {
+        Held { memory: self.clone(), bytes: 0 }
+    }
+}
+
+/// What one reply holds; given back when it is dropped.
+#[derive(Debug)]
+pub struct Held {
+    memory: Arc<ReplyMemory>,
+    bytes: usize,
+}
+
+/// What a reply holds is no part of what it says.
+impl PartialEq for Held {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Held {
+    /// Its bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Takes `bytes` more; `memory_limit` when others have them, and then nothing is taken.
+    pub fn grow(&mut self, bytes: usize) -> Result<(), Problem> {
+        let before = self.memory.held.fetch_add(bytes, Ordering::SeqCst);
+        let most = self.memory.bytes_max;
+        if before.saturating_add(bytes) > most {
+            self.memory.held.fetch_sub(bytes, Ordering::SeqCst);
+            let detail = format!("the replies under way would take more than {most} bytes");
+            return Err(Problem::new(Code::MemoryLimit, detail)
+                .retry_after_ms(RETRY_AFTER_MS)
+                .hint("come back a little later, or ask for less at once"));
+        }
+        self.bytes += bytes;
+        Ok(())
+    }
+
+    /// Holds `bytes` in all from now on; `memory_limit` when that is more than there is room for.
+    pub fn fit(&mut self, bytes: usize) -> Result<(), Problem> {
+        match bytes.checked_sub(self.bytes) {
+            Some(more) => self.grow(more),
+            None => {
+                self.settle(bytes);
+                Ok(())
+            }
+        }
+    }
+
+    /// The same for bytes that are there already, whether or not there was room for them.
+    pub fn settle(&mut self, bytes: usize) {
+        // Added first: others never see less than is held.
+        self.memory.held.fetch_add(bytes, Ordering::SeqCst);
+        self.memory.held.fetch_sub(self.bytes, Ordering::SeqCst);
+        self.bytes = bytes;
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.memory.held.fetch_sub(self.bytes, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_replies_share_one_bound_and_give_back_what_they_held() {
+        let memory = ReplyMemory::new(100);
+        let (mut one, mut other) = (memory.hold(), memory.hold());
+        one.grow(60).expect("room for sixty");
+        other.grow(40).expect("room for forty");
+        let refused = other.grow(1).expect_err("one too many");
+        assert_eq!(refused.code, Code::MemoryLimit);
+        assert!(refused.code.retryable() && refused.retry_after_ms.is_some());
+        assert_eq!((memory.bytes(), other.bytes()), (100, 40), "nothing of it was taken");
+        one.fit(10).expect("less than before");
+        other.fit(90).expect("what the other gave back");
+        assert!(other.fit(91).is_err());
+        one.settle(30);
+        assert_eq!(memory.bytes(), 120, "what is there counts");
+        drop(other);
+        assert_eq!(memory.bytes(), 30);
+        drop(one);
+        assert_eq!(memory.bytes(), 0);
+    }
+}
