@@ -250,6 +250,8 @@ pub async fn run(resolved: &Resolved, args: &Bench) -> Result<(), Failure> {
         let text = "a benchmark writes no CSV: use -o table, or --json for one object a line";
         return Err(Failure::Usage(text.to_owned()));
     }
+    // Before a data folder is made.
+    args.spec().validate().map_err(failure)?;
     match (resolved.origin("data"), resolved.origin("url")) {
         (Origin::Flag, Origin::Flag) => {
             let text = "--data measures an engine here, --url a server: give one of them";
@@ -270,7 +272,7 @@ async fn here(dir: &Path, resolved: &Resolved, args: &Bench) -> Result<(), Failu
     let measured = measure(resolved, args, &host).await;
     let cleaned = host.clean().await.map_err(failure);
     let closed = host.local.0.shutdown().await.map_err(Failure::from);
-    measured.and(cleaned).and(closed)
+    Failure::joined(Failure::joined(measured, cleaned), closed)
 }
 
 async fn there(resolved: &Resolved, args: &Bench) -> Result<(), Failure> {
@@ -287,7 +289,9 @@ async fn there(resolved: &Resolved, args: &Bench) -> Result<(), Failure> {
     // What the server said tells more than what the benchmark made of it.
     let measured = measured.map_err(|error| lock(&http.failure).take().unwrap_or(error));
     let cleaned = host.clean().await;
-    measured.and(cleaned.map_err(|error| lock(&http.failure).take().unwrap_or(failure(error))))
+    let cleaned =
+        cleaned.map_err(|error| lock(&http.failure).take().unwrap_or_else(|| failure(error)));
+    Failure::joined(measured, cleaned)
 }
 
 /// Lines of JSON come as soon as they are known, a table at the end.

@@ -26,10 +26,11 @@ pub async fn run(settings: &Settings) -> Result<(), Failure> {
         "findings": findings,
     });
     let output = Output::new(settings.output);
-    output.object(result.to_string().as_bytes())?;
+    let written = output.object(result.to_string().as_bytes());
     if report.findings.is_empty() {
-        return Ok(());
+        return written;
     }
+    // Damage is told also to who does not read the report.
     let places = report.findings.iter().map(|found| {
         let at = found.offset.map_or_else(String::new, |offset| format!(" at byte {offset}"));
         format!("\n  {}{at}: {}", found.file.display(), found.what)

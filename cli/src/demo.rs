@@ -40,8 +40,7 @@ pub async fn run(settings: &Settings) -> Result<(), Failure> {
     let engine = Embedded::open(dir.path(), &settings.node).await?;
     let engine = Transport::embedded(engine, settings.timeout);
     let shown = show(&engine, &output).await;
-    let closed = engine.close().await;
-    shown.and(closed)
+    Failure::joined(shown, engine.close().await)
 }
 
 async fn show(engine: &Transport, output: &Output) -> Result<(), Failure> {

@@ -1,12 +1,12 @@
 //! `hopbine facts {get,put,delete,scan}`: facts by key, and in key order.
 
 use crate::failure::{Failure, file_failure};
-use crate::output::{Cell, Column, Format, elements, payload_text, plain, unreadable};
+use crate::output::{Cell, Column, elements, payload_text, plain};
 use crate::question::{self, id, keys};
 use crate::session::{Body, Session, put};
 use crate::transport::{Call, NDJSON, graph_path};
 use bytes::Bytes;
-use clap::{Args, Subcommand};
+use clap::{ArgAction, Args, Subcommand};
 use hyper::Method;
 use serde_json::Value;
 use std::io::Read;
@@ -50,7 +50,9 @@ pub struct Put {
     #[arg(required_unless_present = "key", conflicts_with = "key")]
     file: Option<String>,
     /// The fact's key
-    #[arg(long, num_args = 3, value_names = ["ENTITY", "RELATION", "TARGET"])]
+    // Once: a second key would have neither payload nor vector of its own.
+    #[arg(long, num_args = 3, action = ArgAction::Set,
+          value_names = ["ENTITY", "RELATION", "TARGET"])]
     key: Vec<String>,
     /// The fact's payload, as JSON
     #[arg(long, requires = "key", value_name = "JSON")]
@@ -131,9 +133,9 @@ async fn get(session: &Session, args: &Get) -> Result<(), Failure> {
     body.insert("keys".to_owned(), Value::from(keys(&args.key, numbers)));
     put(&mut body, "with", args.with.clone());
     let reply = session.post(&args.graph, "/facts/get", body).await?;
-    session.output.rows(&reply, "facts", COLUMNS)?;
+    let written = session.output.rows(&reply, "facts", COLUMNS);
     match elements(&reply, "not_found")?.as_slice() {
-        [] => Ok(()),
+        [] => written,
         missing => {
             let missing: Vec<&str> = missing.iter().map(|key| key.get()).collect();
             Err(Failure::NotFound(format!("no fact under {}", missing.join(", "))))
@@ -203,18 +205,12 @@ async fn scan(session: &Session, args: &Scan) -> Result<(), Failure> {
     let mut pages = session.output.pages("facts", COLUMNS);
     loop {
         let reply = session.post(&args.graph, "/facts/scan", body.clone()).await?;
-        pages.page(&reply)?;
-        let page: Value = serde_json::from_slice(&reply).map_err(unreadable)?;
-        let next = page["next_page_token"].as_str();
-        match next {
+        match pages.page(&reply)? {
             Some(token) if args.all => put(&mut body, "page_token", Some(token)),
-            Some(token) => {
-                if session.output.format() != Format::Json {
-                    eprintln!("more facts follow: --page-token {token}, or --all");
-                }
+            next => {
+                session.output.tell_of_next("facts", next.as_deref(), ", or --all");
                 return Ok(());
             }
-            None => return Ok(()),
         }
     }
 }

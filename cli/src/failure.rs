@@ -6,7 +6,7 @@
 //! | 1    | failed                                              |
 //! | 2    | usage: flags, settings or a request that is wrong   |
 //! | 3    | not found                                           |
-//! | 4    | cannot connect                                      |
+//! | 4    | cannot connect, or a question's connection broke    |
 //! | 5    | denied                                              |
 //! | 6    | deadline passed, or the fate of a write is unknown  |
 //! | 7    | data damaged                                        |
@@ -22,6 +22,7 @@ use std::time::Duration;
 
 const WITHOUT_A_SERVER: &str =
     "hopbine serve --data DIR starts a server; --data DIR opens a data folder without one";
+const LONGER: &str = "--timeout waits longer";
 
 /// What ended a verb.
 #[derive(Debug, thiserror::Error)]
@@ -40,8 +41,18 @@ pub enum Failure {
         /// What the system said.
         reason: String,
     },
+    /// The connection broke while the answer was waited for.
+    #[error("the connection to {url} was lost: {reason}{}", unknown(.changes))]
+    Lost {
+        /// Where.
+        url: String,
+        /// What the system said.
+        reason: String,
+        /// Whether the request was to change something.
+        changes: bool,
+    },
     /// Nothing, or not all of an answer, came in time.
-    #[error("no answer from {place} within {waited:?}{}", fate(.changes))]
+    #[error("no answer from {place} within {waited:?}{}\n  hint: {}", unknown(.changes), LONGER)]
     Late {
         /// A URL, or what is in this process.
         place: String,
@@ -115,12 +126,9 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// What is known of a request without an answer.
-fn fate(changes: &bool) -> &'static str {
-    match changes {
-        true => ": whether the change was made is not known\n  hint: --timeout waits longer",
-        false => "\n  hint: --timeout waits longer",
-    }
+/// What is not known of a request without an answer.
+fn unknown(changes: &bool) -> &'static str {
+    if *changes { ": whether the change was made is not known" } else { "" }
 }
 
 impl From<Problem> for Refusal {
@@ -141,6 +149,15 @@ impl From<Problem> for Refusal {
 }
 
 impl Failure {
+    /// What a verb comes to that `ended` so and whose engine then `closed` so. That nobody reads
+    /// its result hides no other failure.
+    pub fn joined(ended: Result<(), Self>, closed: Result<(), Self>) -> Result<(), Self> {
+        match (ended, closed) {
+            (Ok(()) | Err(Self::ClosedOutput), Err(closed)) => Err(closed),
+            (ended, _) => ended,
+        }
+    }
+
     /// What the process ends with.
     pub fn exit_code(&self) -> u8 {
         match self {
@@ -148,8 +165,8 @@ impl Failure {
             Self::Failed(_) => 1,
             Self::Usage(_) => 2,
             Self::NotFound(_) => 3,
-            Self::Connect { .. } => 4,
-            Self::Late { .. } => 6,
+            Self::Connect { .. } | Self::Lost { changes: false, .. } => 4,
+            Self::Late { .. } | Self::Lost { changes: true, .. } => 6,
             Self::Damaged(_) => 7,
             Self::Conflict(_) => 8,
             Self::Interrupted => 130,
@@ -221,6 +238,28 @@ mod tests {
             };
             assert_eq!(exit(*code), wanted, "{code}");
         }
+    }
+
+    #[test]
+    fn a_broken_connection_leaves_the_fate_of_a_change_open() {
+        let lost = |changes| {
+            let (url, reason) = ("http://h:1".to_owned(), "reset".to_owned());
+            Failure::Lost { url, reason, changes }
+        };
+        assert_eq!((lost(false).exit_code(), lost(true).exit_code()), (4, 6));
+        assert_eq!(lost(false).to_string(), "the connection to http://h:1 was lost: reset");
+        assert!(lost(true).to_string().ends_with("not known"), "{}", lost(true));
+    }
+
+    #[test]
+    fn a_reader_that_went_away_hides_no_failure() {
+        let broken = || Err(Failure::Failed("sync".to_owned()));
+        let code = |ended| Failure::joined(ended, broken()).expect_err("failed").exit_code();
+        assert_eq!(code(Err(Failure::ClosedOutput)), 1);
+        assert_eq!(code(Ok(())), 1);
+        assert_eq!(code(Err(Failure::NotFound("x".to_owned()))), 3);
+        let quiet = Failure::joined(Err(Failure::ClosedOutput), Ok(()));
+        assert_eq!(quiet.expect_err("said").exit_code(), 0);
     }
 
     #[test]

@@ -6,8 +6,12 @@ use crate::rag;
 use crate::session::{Body, Session, put};
 use crate::transport::{Call, escape, graph_path};
 use clap::{Args, Subcommand};
+use hopbine_coordinator::check;
 use hopbine_coordinator::embed::Tokenizer;
+use hopbine_coordinator::server::decode;
+use hopbine_coordinator::server::json::read;
 use hopbine_proto::graph::Embedder;
+use hopbine_proto::status::Problem;
 use hyper::Method;
 use serde_json::Value;
 
@@ -107,6 +111,10 @@ pub async fn run(session: &Session, verb: &Graph) -> Result<(), Failure> {
     match verb {
         Graph::Create(args) => {
             let body = args.options.configuration(args.dim)?;
+            if session.is_new() {
+                acceptable(&args.name, &body)?;
+                session.found().await?;
+            }
             let reply = session.send(put_graph(&args.name, body)).await?;
             session.output.object(&reply)
         }
@@ -128,6 +136,17 @@ pub async fn run(session: &Session, verb: &Graph) -> Result<(), Failure> {
             if reply.is_empty() { Ok(()) } else { session.output.object(&reply) }
         }
     }
+}
+
+/// Whether an engine that has no graph would create this one; fails with what it would say. So no
+/// data folder is made for a graph that cannot be.
+pub fn acceptable(name: &str, configuration: &Body) -> Result<(), Failure> {
+    let refused = |problem: Problem| Failure::Refused(Box::new(problem.into()));
+    let text = Value::Object(configuration.clone()).to_string();
+    let config = read(text.as_bytes(), decode::graphs::config);
+    let config = config.map_err(|refusal| refused(refusal.into()))?;
+    check::graph::name(name).map_err(refused)?;
+    check::graph::config(&config).map_err(refused)
 }
 
 /// The request that creates a graph.
@@ -176,7 +195,7 @@ impl Options {
         let mut index = Body::new();
         put(&mut index, "m", self.m);
         put(&mut index, "ef_construction", self.ef_construction);
-        put(&mut index, "ef_search", rag::ef(self.ef_search.as_deref())?);
+        put(&mut index, "ef_search", rag::ef("--ef-search", self.ef_search.as_deref())?);
         put(&mut index, "recall_target", self.recall_target);
         let mut shards = Body::new();
         put(&mut shards, "initial", self.shards);

@@ -35,9 +35,13 @@ use clap::{Args, Parser, Subcommand};
 use failure::Failure;
 use serde_json::{Map, Value};
 use session::{Folder, Session};
-use settings::{Flags, Resolved};
+use settings::{Flags, Origin, Resolved};
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+
+/// Exit code of a command line that is wrong, as of `Failure::Usage`.
+const USAGE: u8 = 2;
 
 /// Answers are made of many small parts: a third less time for them than with the C library's.
 #[global_allocator]
@@ -58,7 +62,8 @@ struct Cli {
 struct Global {
     /// Data folder: open the engine in this process
     #[arg(long, global = true, value_name = "DIR")]
-    data: Option<PathBuf>,
+    // Text, so that a name that is none is refused, not taken for a similar one.
+    data: Option<String>,
     /// Server to talk to [default: http://127.0.0.1:7640]
     #[arg(long, global = true, value_name = "URL")]
     url: Option<String>,
@@ -129,7 +134,7 @@ impl Cli {
                 values.insert(key.to_owned(), value);
             }
         };
-        put("data", global.data.as_ref().map(|dir| Value::from(dir.to_string_lossy())));
+        put("data", global.data.clone().map(Value::from));
         put("url", global.url.clone().map(Value::from));
         put("output", global.output.and_then(|format| serde_json::to_value(format).ok()));
         put("timeout", global.timeout.clone().map(Value::from));
@@ -144,14 +149,24 @@ impl Cli {
 
 fn main() -> ExitCode {
     small_pages();
-    let cli = Cli::parse();
-    let ended =
-        Resolved::new(&cli.flags(), environment()).and_then(|resolved| start(&cli.verb, &resolved));
+    let ended = match Cli::try_parse() {
+        Ok(cli) => environment()
+            .and_then(|environment| Resolved::new(&cli.flags(), environment))
+            .and_then(|resolved| start(&cli.verb, &resolved)),
+        // Help and version are results, and have to arrive as any other.
+        Err(help) if !help.use_stderr() => {
+            help.print().and_then(|()| io::stdout().flush()).map_err(output::unwritten)
+        }
+        Err(usage) => {
+            // Who closed standard error still gets the exit code.
+            let _ = usage.print();
+            return ExitCode::from(USAGE);
+        }
+    };
     match ended {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(Failure::ClosedOutput) => ExitCode::SUCCESS,
+        Ok(()) | Err(Failure::ClosedOutput) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("error: {failure}");
+            output::tell(format!("error: {failure}"));
             ExitCode::from(failure.exit_code())
         }
     }
@@ -167,10 +182,20 @@ fn small_pages() {
     }
 }
 
-/// Variables whose name or value is not text cannot be ours.
-fn environment() -> impl Iterator<Item = (String, String)> {
-    std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+/// Variables whose name is text. Ours must be text as a whole, others are nobody's business.
+fn environment() -> Result<Vec<(String, String)>, Failure> {
+    let mut found = Vec::new();
+    for (name, value) in std::env::vars_os() {
+        let Ok(name) = name.into_string() else { continue };
+        match value.into_string() {
+            Ok(value) => found.push((name, value)),
+            Err(_) if name.starts_with("HOPBINE_") => {
+                return Err(Failure::Usage(format!("{name}: the value is not UTF-8")));
+            }
+            Err(_) => {}
+        }
+    }
+    Ok(found)
 }
 
 fn start(verb: &Verb, resolved: &Resolved) -> Result<(), Failure> {
@@ -183,6 +208,10 @@ fn start(verb: &Verb, resolved: &Resolved) -> Result<(), Failure> {
 }
 
 async fn run(verb: &Verb, resolved: &Resolved) -> Result<(), Failure> {
+    // Only a server logs unasked.
+    if matches!(verb, Verb::Serve(_)) || *resolved.origin("log") == Origin::Flag {
+        serve::log(&resolved.settings)?;
+    }
     match verb {
         Verb::Demo => demo::run(&resolved.settings).await,
         Verb::Serve(args) => serve::run(&resolved.settings, args).await,
@@ -214,8 +243,7 @@ async fn ask(verb: &Ask, resolved: &Resolved) -> Result<(), Failure> {
         ended = asked => ended,
         _ = interrupted(verb) => Err(Failure::Interrupted),
     };
-    let closed = session.close().await;
-    ended.and(closed)
+    Failure::joined(ended, session.close().await)
 }
 
 /// Ends at Ctrl-C. An import ends by itself, so that it can say what was loaded.

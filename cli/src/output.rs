@@ -1,13 +1,19 @@
-//! Results on standard output: a table for people, JSON, JSON lines or CSV for programs.
+//! Results on standard output: a table for people, JSON, JSON lines or CSV for programs. All else
+//! that is said goes to standard error.
 //!
-//! JSON and JSON lines are the engine's own bytes; a table or CSV shows chosen columns.
+//! JSON and JSON lines are the engine's own bytes; a table or CSV shows chosen columns. A result
+//! that could not be written is a failure, unless its reader went away; a word on standard error
+//! that could not be written is none. `println!` and `eprintln!` would panic at either.
 
 use crate::failure::Failure;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::fs::File;
 use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
 
 /// How results are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
@@ -69,9 +75,19 @@ impl Output {
         self.format
     }
 
-    /// Writes a reply whose results are the list `list`.
+    /// Writes a reply whose results are the list `list`, and says so when it is not all of them.
     pub fn rows(&self, body: &[u8], list: &str, columns: &[Column]) -> Result<(), Failure> {
-        self.pages(list, columns).page(body)
+        let next = self.pages(list, columns).page(body)?;
+        self.tell_of_next(list, next.as_deref(), "");
+        Ok(())
+    }
+
+    /// Says how to get the page after one that was written, if there is one; `or` is another way.
+    /// JSON shows the token by itself.
+    pub fn tell_of_next(&self, list: &str, next: Option<&str>, or: &str) {
+        if let Some(token) = next.filter(|_| self.format != Format::Json) {
+            tell(format!("more {list} follow: --page-token {token}{or}"));
+        }
     }
 
     /// Begins a result of several replies, each with a part of the list `list`.
@@ -99,32 +115,55 @@ impl Output {
 
     /// Writes lines. Fails with `ClosedOutput` when nobody reads them any more.
     pub fn lines(&self, lines: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Result<(), Failure> {
-        let mut out = io::BufWriter::new(io::stdout().lock());
-        let written = lines.into_iter().try_for_each(|line| {
-            out.write_all(line.as_ref())?;
-            out.write_all(b"\n")
-        });
-        written.and_then(|()| out.flush()).map_err(|error| match error.kind() {
-            io::ErrorKind::BrokenPipe => Failure::ClosedOutput,
-            _ => Failure::Failed(format!("standard output: {error}")),
-        })
+        write_lines(lines)
     }
 }
 
+/// Writes lines to standard output. Fails with `ClosedOutput` when nobody reads them any more.
+pub fn write_lines(lines: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Result<(), Failure> {
+    let written = || {
+        // The library's own standard output takes a descriptor that cannot be written to for one
+        // that swallows everything.
+        let mut out = io::BufWriter::new(File::from(io::stdout().as_fd().try_clone_to_owned()?));
+        for line in lines {
+            out.write_all(line.as_ref())?;
+            out.write_all(b"\n")?;
+        }
+        out.flush()
+    };
+    written().map_err(unwritten)
+}
+
+/// Why standard output did not take all of a result.
+pub fn unwritten(error: io::Error) -> Failure {
+    match error.kind() {
+        io::ErrorKind::BrokenPipe => Failure::ClosedOutput,
+        _ => Failure::Failed(format!("standard output: {error}")),
+    }
+}
+
+/// Writes a line to standard error. Who closed it does not want to know, and the work goes on.
+pub fn tell(line: impl Display) {
+    // In one piece, so that it stays whole among the lines of other threads and processes.
+    let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
+}
+
 impl Pages<'_> {
-    /// Writes the next reply.
-    pub fn page(&mut self, body: &[u8]) -> Result<(), Failure> {
+    /// Writes the next reply. Returns the token of the page after it, `None` for the last.
+    pub fn page(&mut self, body: &[u8]) -> Result<Option<String>, Failure> {
         match self.output.format {
-            Format::Json => self.output.lines([body]),
+            Format::Json => self.output.lines([body])?,
             Format::Jsonl => {
-                self.output.lines(elements(body, self.list)?.iter().map(|raw| raw.get()))
+                self.output.lines(elements(body, self.list)?.iter().map(|raw| raw.get()))?;
             }
             Format::Table | Format::Csv => {
                 let reply: Value = serde_json::from_slice(body).map_err(unreadable)?;
                 let none = Vec::new();
-                self.table(reply[self.list].as_array().unwrap_or(&none))
+                self.table(reply[self.list].as_array().unwrap_or(&none))?;
             }
         }
+        let page: Page = serde_json::from_slice(body).map_err(unreadable)?;
+        Ok(page.next_page_token)
     }
 
     /// Writes rows as a table or as CSV.
@@ -159,6 +198,13 @@ impl Pages<'_> {
         });
         padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     }
+}
+
+/// What a reply says of the pages after it; nothing, when it has none.
+#[derive(Deserialize)]
+struct Page {
+    #[serde(default)]
+    next_page_token: Option<String>,
 }
 
 /// The elements of the list `list` of a reply, byte for byte.
@@ -205,8 +251,8 @@ pub fn payload_text(fact: &Value) -> String {
 
 fn shown(cell: Cell) -> String {
     match cell {
-        // One line a row: a table with line breaks inside is no table.
-        Cell::Text(text) => text.replace(['\n', '\r', '\t'], " "),
+        // One line a row, and a stored text has no say in how a terminal shows it.
+        Cell::Text(text) => text.replace(char::is_control, " "),
         Cell::Distance(Some(distance)) => distance_text(distance),
         Cell::Distance(None) => "-".to_owned(),
     }
@@ -289,6 +335,21 @@ mod tests {
             assert_eq!(shown(Cell::Distance(Some(distance))), table);
             assert_eq!(csv(Cell::Distance(Some(distance))), all);
         }
+    }
+
+    #[test]
+    fn a_stored_text_cannot_move_the_cursor_of_a_terminal() {
+        let text = "red\u{1b}[2Jfox\r\n\u{9b}é".to_owned();
+        assert_eq!(shown(Cell::Text(text.clone())), "red [2Jfox   é");
+        assert!(csv(Cell::Text(text)).contains('\u{1b}'), "for programs it is as it is");
+    }
+
+    #[test]
+    fn a_reply_has_a_next_page_or_none() {
+        let next = |text: &str| serde_json::from_str::<Page>(text).expect("ours").next_page_token;
+        assert_eq!(next(r#"{"results": [], "next_page_token": "t"}"#), Some("t".to_owned()));
+        assert_eq!(next(r#"{"results": [], "next_page_token": null}"#), None);
+        assert_eq!(next(r#"{"graphs": []}"#), None);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! `hopbine rag`: seeds, hops along a relation path, exact rerank; whole paths come back.
 
 use crate::failure::Failure;
-use crate::output::{Cell, Column, path_text, payload_text};
+use crate::output::{Cell, Column, path_text, payload_text, tell};
 use crate::question::{self, Limits, Question, Walk};
 use crate::session::{Body, Session, put, put_flag};
 use clap::Args;
@@ -78,7 +78,7 @@ async fn request(session: &Session, args: &Rag) -> Result<Body, Failure> {
     args.walk.put_into(&mut body, numbers)?;
     args.limits.put_into(&mut body)?;
     put(&mut body, "ann_k", args.ann_k);
-    put(&mut body, "ef_search", ef(args.ef.as_deref())?);
+    put(&mut body, "ef_search", ef("--ef", args.ef.as_deref())?);
     put_flag(&mut body, "exact_seeds", args.exact_seeds);
     put(&mut body, "seed_on", args.seed_on.clone());
     if args.seed_relations.is_some() {
@@ -89,14 +89,14 @@ async fn request(session: &Session, args: &Rag) -> Result<Body, Failure> {
     Ok(body)
 }
 
-/// A search beam as the HTTP interface writes it.
-pub fn ef(text: Option<&str>) -> Result<Option<Value>, Failure> {
+/// The search beam that `flag` gives, as the HTTP interface writes it.
+pub fn ef(flag: &str, text: Option<&str>) -> Result<Option<Value>, Failure> {
     match text {
         None => Ok(None),
         Some("auto") => Ok(Some(Value::from("auto"))),
         Some(number) => match number.parse::<u64>() {
             Ok(beam) => Ok(Some(Value::from(beam))),
-            Err(_) => Err(Failure::Usage(format!("--ef {number}: expected a number or auto"))),
+            Err(_) => Err(Failure::Usage(format!("{flag} {number}: expected a number or auto"))),
         },
     }
 }
@@ -105,6 +105,6 @@ pub fn ef(text: Option<&str>) -> Result<Option<Value>, Failure> {
 pub fn warn_partial(body: &[u8]) {
     let reply: Value = serde_json::from_slice(body).unwrap_or_default();
     if reply["partial"] == true {
-        eprintln!("warning: the answer is partial: {}", reply["coverage"]);
+        tell(format!("warning: the answer is partial: {}", reply["coverage"]));
     }
 }

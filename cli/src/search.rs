@@ -42,7 +42,7 @@ pub async fn run(session: &Session, args: &Search) -> Result<(), Failure> {
     let query = args.question.query()?.unwrap_or_default();
     body.insert("query".to_owned(), Value::Object(query));
     put(&mut body, "k", args.k);
-    put(&mut body, "ef_search", rag::ef(args.ef.as_deref())?);
+    put(&mut body, "ef_search", rag::ef("--ef", args.ef.as_deref())?);
     put_flag(&mut body, "exact", args.exact);
     if let Some(relations) = &args.relations {
         let ids = relations.iter().map(String::as_str);

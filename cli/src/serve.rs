@@ -2,18 +2,23 @@
 
 use crate::failure::Failure;
 use crate::local::{self, Local};
+use crate::output;
 use crate::settings::Settings;
 use clap::Args;
 use hopbine_coordinator::server::{self, Check, Health, HttpConfig, Surface};
 use std::collections::BTreeMap;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
-use tokio::net::TcpListener;
+use tokio::net::TcpSocket;
 use tokio::signal::unix::{SignalKind, signal};
+use tracing::level_filters::LevelFilter;
 use tracing::{error, info, warn};
 use tracing_subscriber::EnvFilter;
+
+/// Connections that may wait to be accepted; the system's own bound may be lower.
+const BACKLOG: u32 = 1_024;
 
 /// Flags of the verb.
 #[derive(Args, Debug)]
@@ -34,7 +39,6 @@ pub struct Serve {
 
 /// Opens the data folder, says where it serves, and serves until SIGTERM or Ctrl-C.
 pub async fn run(settings: &Settings, args: &Serve) -> Result<(), Failure> {
-    log(settings)?;
     let address = address(settings).await?;
     for (flag, given) in [("--grpc", &args.grpc), ("--peer", &args.peer)] {
         if let Some(given) = given {
@@ -42,10 +46,11 @@ pub async fn run(settings: &Settings, args: &Serve) -> Result<(), Failure> {
         }
     }
     let stop = stop_signal()?;
+    // An address that is taken is refused before a data folder is made for it.
+    let taken = |error: io::Error| Failure::Failed(format!("listen on {address}: {error}"));
+    let socket = bound_to(address).map_err(taken)?;
     let (local, engine) = local::open(&settings.data, &settings.node).await?;
-    let listener = TcpListener::bind(address).await;
-    let listener =
-        listener.map_err(|error| Failure::Failed(format!("listen on {address}: {error}")))?;
+    let listener = socket.listen(BACKLOG).map_err(taken)?;
     let bound = listener.local_addr().unwrap_or(address);
     let url = format!("http://{}", reachable(bound));
     local.0.announce(&url)?;
@@ -59,18 +64,36 @@ pub async fn run(settings: &Settings, args: &Serve) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Which log lines are written.
-pub fn log_filter(settings: &Settings) -> Result<EnvFilter, Failure> {
-    // The consensus library tells its whole state, entries included, below warnings.
-    let quiet = if settings.log.contains("openraft") { "" } else { ",openraft=warn" };
-    EnvFilter::try_new(format!("{}{quiet}", settings.log))
-        .map_err(|error| Failure::Usage(format!("log {:?}: {error}", settings.log)))
+/// A socket that has its address and does not listen yet: nobody connects before all is ready.
+fn bound_to(address: SocketAddr) -> io::Result<TcpSocket> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // Connections of a server that has just ended do not keep the next one from its address.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    Ok(socket)
 }
 
-/// JSON lines off a terminal, for machines to read.
-fn log(settings: &Settings) -> Result<(), Failure> {
+/// Which log lines are written. `log` has the last word also on the consensus library, when it
+/// names it.
+pub fn log_filter(settings: &Settings) -> Result<EnvFilter, Failure> {
+    let log = &settings.log;
+    let fewer = log.parse::<LevelFilter>().is_ok_and(|level| level <= LevelFilter::ERROR);
+    // The consensus library tells its whole state, entries included, below warnings. Its warnings
+    // are messages that it ignores as it should: every new group may give one, as the first entry
+    // of a group is written before its first vote and reported as durable after it ("Leader vote
+    // changed ... when (LocalIO Notification)"). What a human must look at are its errors.
+    let quiet = if fewer || log.contains("openraft") { "" } else { ",openraft=error" };
+    EnvFilter::try_new(format!("{log}{quiet}"))
+        .map_err(|error| Failure::Usage(format!("log {log:?}: {error}")))
+}
+
+/// Starts the log on standard error: JSON lines off a terminal, for machines to read.
+pub fn log(settings: &Settings) -> Result<(), Failure> {
     let filter = log_filter(settings)?;
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    // A log that nobody can read any more is no reason to stop serving: a failure to write it
+    // would be told with `eprintln!`, which panics where standard error is gone.
+    let lines = tracing_subscriber::fmt().log_internal_errors(false);
+    let lines = lines.with_env_filter(filter).with_writer(io::stderr);
     if io::stderr().is_terminal() {
         let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         lines.with_ansi(!plain).init();
@@ -114,14 +137,11 @@ fn reachable(bound: SocketAddr) -> SocketAddr {
 
 /// The one line on standard output: scripts read the address from it.
 fn say(url: &str, settings: &Settings) -> Result<(), Failure> {
-    let mut out = io::stdout().lock();
     let (dir, pid) = (settings.data.display(), std::process::id());
-    let written = writeln!(out, "serving {dir} at {url} (pid {pid})").and_then(|()| out.flush());
-    match written {
+    match output::write_lines([format!("serving {dir} at {url} (pid {pid})")]) {
         // Whoever does not read the line can still use the server.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        Err(error) => Err(Failure::Failed(format!("standard output: {error}"))),
-        Ok(()) => Ok(()),
+        Err(Failure::ClosedOutput) => Ok(()),
+        written => written,
     }
 }
 
@@ -203,6 +223,19 @@ mod tests {
         assert_eq!(broken.exit_code(), 1);
         assert!(broken.to_string().contains("sync failed"), "{broken}");
         assert!(unless_failed(async {}, std::future::pending()).await.is_ok());
+    }
+
+    #[test]
+    fn the_consensus_library_is_quieter_than_the_rest_unless_named() {
+        let filter = |log: &str| {
+            let settings = Settings { log: log.to_owned(), ..Settings::default() };
+            log_filter(&settings).expect("a filter").to_string()
+        };
+        assert!(filter("info").contains("openraft=error"), "{}", filter("info"));
+        assert!(filter("debug,hyper=warn").contains("openraft=error"));
+        for log in ["off", "error", "info,openraft=debug"] {
+            assert!(!filter(log).contains("openraft=error"), "{log}: {}", filter(log));
+        }
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub struct Session {
 /// What to do about a data folder that is not there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Folder {
-    /// Make it: the verb brings data.
+    /// The verb makes it with `Session::found`, once it knows that what it brings is acceptable.
     MadeWhenMissing,
     /// Refuse, as one without data: there is nothing to be read, and the name may be mistyped.
     MustExist,
@@ -49,7 +49,11 @@ impl Session {
                 if folder == Folder::MustExist {
                     must_hold_data(dir)?;
                 }
-                let embedded = Embedded::open(&settings.data, &settings.node).await?;
+                let embedded = if folder == Folder::MadeWhenMissing && is_to_be_made(dir) {
+                    Embedded::put_off(dir, &settings.node)
+                } else {
+                    Embedded::open(dir, &settings.node).await?
+                };
                 Transport::embedded(embedded, settings.timeout)
             }
             _ => Transport::remote(&settings.url, settings.timeout)?,
@@ -59,6 +63,17 @@ impl Session {
             output: Output::new(settings.output),
             timeout: settings.timeout.map(|timeout| timeout.to_string()),
         })
+    }
+
+    /// Whether the data folder is still to be made, with `found`: no graph is there, and nothing
+    /// can be asked.
+    pub fn is_new(&self) -> bool {
+        self.transport.is_new()
+    }
+
+    /// Makes the data folder, if that was put off.
+    pub async fn found(&self) -> Result<(), Failure> {
+        self.transport.found().await
     }
 
     /// Sends one request.
@@ -110,6 +125,12 @@ pub fn must_hold_data(dir: &Path) -> Result<(), Failure> {
     };
     let hint = "import and graph create make a data folder; --url asks a server";
     Err(Failure::NotFound(format!("{what}\n  hint: {hint}")))
+}
+
+/// Whether a name stands for nothing, or for a folder that holds nothing yet. What is no folder is
+/// for the opening to refuse.
+fn is_to_be_made(dir: &Path) -> bool {
+    !dir.exists() || (dir.is_dir() && is_new(dir))
 }
 
 /// Whether a folder holds nothing, or only what a start leaves that got no further.

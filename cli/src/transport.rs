@@ -97,6 +97,19 @@ impl Transport {
         Ok(Self { way: Way::Remote(Box::new(Remote::new(url)?)), timeout })
     }
 
+    /// Whether it leads to a data folder that is still to be made.
+    pub fn is_new(&self) -> bool {
+        matches!(&self.way, Way::Embedded(embedded) if !embedded.is_open())
+    }
+
+    /// Makes the data folder, if that was put off.
+    pub async fn found(&self) -> Result<(), Failure> {
+        match &self.way {
+            Way::Remote(_) => Ok(()),
+            Way::Embedded(embedded) => embedded.found().await,
+        }
+    }
+
     /// The engine in this process.
     pub fn embedded(engine: Embedded, timeout: Option<Timeout>) -> Self {
         Self { way: Way::Embedded(engine), timeout }
@@ -190,12 +203,18 @@ impl Remote {
     }
 
     async fn send(&self, call: Call) -> Result<(u16, HeaderMap, Bytes), Failure> {
-        let lost = |error: &dyn Error| Failure::Connect {
-            url: self.url.clone(),
-            reason: innermost(error).to_string(),
+        let (url, changes) = (|| self.url.clone(), call.changes);
+        let lost = |error: &dyn Error| {
+            let reason = innermost(error).to_string();
+            Failure::Lost { url: url(), reason, changes }
         };
         let request = request(&self.url, call)?;
-        let response = self.client.request(request).await.map_err(|error| lost(&error))?;
+        let response = self.client.request(request).await.map_err(|error| {
+            if !error.is_connect() {
+                return lost(&error);
+            }
+            Failure::Connect { url: url(), reason: innermost(&error).to_string() }
+        })?;
         let (parts, body) = response.into_parts();
         let body = body.collect().await.map_err(|error| lost(&error))?.to_bytes();
         Ok((parts.status.as_u16(), parts.headers, body))

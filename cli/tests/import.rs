@@ -1,10 +1,10 @@
-//! `import jsonl` and the graph it loads into: made only for facts that were understood, and used
-//! as it is when it is what the command line says. Facts get the vectors of their words, and those
-//! that have none are told of.
+//! `import jsonl` and the graph it loads into: made only for facts that were understood, with its
+//! data folder, and used as it is when it is what the command line says. Facts get the vectors of
+//! their words, and those that have none are told of.
 
 mod common;
 
-use common::{bad, errors, good, run, run_with};
+use common::{Server, bad, errors, good, run, run_with};
 use serde_json::Value;
 use std::path::Path;
 
@@ -23,8 +23,9 @@ fn graph(data: &Path, args: &str) -> String {
     good(&run(&[&["graph"], &args[..], &["--data", data]].concat()))
 }
 
-fn graphs(data: &Path) -> usize {
-    graph(data, "list -o jsonl").lines().count()
+/// Everything in a data folder; none when there is none.
+fn entries(data: &Path) -> usize {
+    std::fs::read_dir(data).map_or(0, Iterator::count)
 }
 
 const NUMBERS: &str = "{\"entity\":1,\"relation\":1,\"target\":2,\"embedding\":[1,2]}\n";
@@ -50,12 +51,45 @@ fn nothing_is_created_before_the_first_fact_was_understood() {
         let wrong = bad(&import(dir.path(), "--dim 2", &format!("{line}{NUMBERS}")), 1);
         assert!(wrong.contains(words), "{line}: {wrong}");
         assert!(!wrong.contains("created"), "{line}: {wrong}");
-        assert_eq!(graphs(dir.path()), 0, "{line}");
+        assert_eq!(entries(dir.path()), 0, "{line}");
     }
     let reply = good(&import(dir.path(), "--dim 2", NUMBERS));
     let reply: Value = serde_json::from_str(&reply).expect("JSON");
     assert_eq!(reply["upserted"], 1);
     assert!(graph(dir.path(), "list -o csv").contains("g,2,cosine,u64,"));
+}
+
+#[test]
+fn an_import_that_is_refused_leaves_neither_a_graph_nor_a_data_folder() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let data = dir.path().join("data");
+    let second_is_wrong =
+        format!("{NUMBERS}{}", NUMBERS.replace("[1,2]", "[1,2,3]").replace(":1,", ":7,"));
+    let cases: [(&str, &str, i32, &str); 7] = [
+        ("", NUMBERS, 3, "--dim N"),
+        ("--dim 2 --metric manhattan", NUMBERS, 2, "--metric"),
+        ("--dim 2 --embedder lexcial", NUMBERS, 2, "lexcial"),
+        ("--dim 2 --embed text", NUMBERS, 2, "--embedder lexical"),
+        ("--dim 2 --shards 2", NUMBERS, 2, "boundaries"),
+        ("--dim 2 --recall-target 7", NUMBERS, 2, "recall_target"),
+        ("--dim 2", &second_is_wrong, 1, "-:2:"),
+    ];
+    let remote = tempfile::tempdir().expect("a folder");
+    let server = Server::start(remote.path(), &[]);
+    for (more, lines, code, words) in cases {
+        let wrong = bad(&import(&data, more, lines), code);
+        assert!(wrong.contains(words), "{more}: {wrong}");
+        assert!(!data.exists(), "{more}");
+        let more: Vec<&str> = more.split_whitespace().collect();
+        let args = ["import", "jsonl", "-", "--graph", "g", "--url", &server.url];
+        let wrong = bad(&run_with(&[&args[..], &more[..]].concat(), lines), code);
+        assert!(wrong.contains(words), "{more:?}: {wrong}");
+        let list = server.json("GET", "/v1/graphs", &Value::Null);
+        assert_eq!(list["graphs"], Value::Array(Vec::new()), "{more:?}");
+    }
+    let data_text = data.to_str().expect("text");
+    bad(&run(&["import", "jsonl", "not-there", "-g", "g", "--data", data_text]), 1);
+    assert!(!data.exists());
 }
 
 #[test]
@@ -65,7 +99,7 @@ fn a_file_without_facts_makes_no_graph() {
     let reply: Value = serde_json::from_str(&good(&output)).expect("JSON");
     assert_eq!(reply["upserted"], 0);
     assert!(errors(&output).contains("no graph"), "{}", errors(&output));
-    assert_eq!(graphs(dir.path()), 0);
+    assert_eq!(entries(dir.path()), 0);
     bad(&import(dir.path(), "", "\n"), 3);
     graph(dir.path(), "create g --dim 2");
     good(&import(dir.path(), "--dim 2", "\n"));
@@ -165,6 +199,24 @@ fn a_line_without_the_words_to_embed_is_a_bad_line() {
     let output = import(dir.path(), create, &worded("c", r#"{"text":"of the"}"#));
     good(&output);
     assert!(errors(&output).contains("stop words"), "{}", errors(&output));
+}
+
+#[test]
+fn a_fact_whose_text_is_empty_is_loaded_without_a_vector_and_counted() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let lines = [
+        worded("a", r#"{"text":"red fox"}"#),
+        worded("b", r#"{"text":""}"#),
+        worded("c", "{\"text\":\" \\n \"}"),
+        worded("d", r#"{"text":"blue whale"}"#),
+    ];
+    let output = import(dir.path(), "--dim 8 --embedder lexical --embed text", &lines.concat());
+    let reply: Value = serde_json::from_str(&good(&output)).expect("JSON");
+    assert_eq!((&reply["upserted"], &reply["without_vector"]), (&4.into(), &2.into()));
+    let told = errors(&output);
+    assert!(told.contains("2 of 4 facts have no vector"), "{told}");
+    assert!(told.contains("text of their payloads is empty"), "{told}");
+    assert_eq!(found(dir.path(), "red fox"), 2);
 }
 
 #[test]

@@ -3,7 +3,11 @@
 
 mod common;
 
-use common::{bad, good, run};
+use common::{bad, errors, good, hopbine, run};
+use std::ffi::OsStr;
+use std::io::Read;
+use std::net::TcpListener;
+use std::os::unix::ffi::OsStrExt;
 
 #[test]
 fn a_value_that_is_no_json_names_its_flag_and_shows_an_example() {
@@ -52,6 +56,94 @@ fn a_verb_that_only_reads_makes_no_data_folder_of_an_empty_one() {
     }
     good(&run(&["graph", "create", "g", "--dim", "1", "--data", data]));
     good(&run(&["graph", "list", "--data", data]));
+}
+
+#[test]
+fn a_graph_that_is_refused_leaves_no_data_folder() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let data = dir.path().join("data");
+    let data = data.to_str().expect("text");
+    let cases: [(&str, i32, &str); 6] = [
+        ("g --dim 0", 2, "/vector/dim"),
+        ("g --dim 2 --embedder lexcial", 2, "lexcial"),
+        ("g --dim 2 --boundaries 5", 2, "boundaries"),
+        ("g --dim 2 --shards 100000", 2, "/shards/initial"),
+        ("g --dim 2 --ef-search soon", 2, "--ef-search soon"),
+        ("a/b --dim 2", 2, "a graph's name"),
+    ];
+    for (asked, code, words) in cases {
+        let asked: Vec<&str> = asked.split(' ').collect();
+        let create = [&["graph", "create"], &asked[..], &["--data", data]].concat();
+        let wrong = bad(&run(&create), code);
+        assert!(wrong.contains(words), "{asked:?}: {wrong}");
+        assert!(!dir.path().join("data").exists(), "{asked:?}");
+    }
+    let wrong = bad(&run(&["bench", "butler_gate", "--runs", "0", "--data", data]), 2);
+    assert!(wrong.contains("runs"), "{wrong}");
+    assert!(!dir.path().join("data").exists());
+    good(&run(&["graph", "create", "g", "--dim", "2", "--data", data]));
+}
+
+#[test]
+fn a_server_whose_address_is_taken_makes_no_data_folder() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = taken.local_addr().expect("bound").to_string();
+    let data = dir.path().join("data");
+    let serve = ["serve", "--http", &address, "--data", data.to_str().expect("text")];
+    let wrong = bad(&run(&serve), 1);
+    assert!(wrong.contains(&format!("listen on {address}")), "{wrong}");
+    assert!(!data.exists());
+}
+
+#[test]
+fn a_connection_that_breaks_before_the_answer_is_no_missing_server() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let url = format!("http://{}", listener.local_addr().expect("bound"));
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            // Something of the request is taken, nothing is said.
+            let _ = stream.read(&mut [0; 16]);
+        }
+    });
+    let put = ["facts", "put", "-g", "g", "--key", "a", "r", "b", "--url", &url];
+    let wrong = bad(&run(&put), 6);
+    assert!(wrong.contains("was lost") && wrong.contains("not known"), "{wrong}");
+    let wrong = bad(&run(&["graph", "list", "--url", &url]), 4);
+    assert!(wrong.contains("was lost") && !wrong.contains("not known"), "{wrong}");
+}
+
+#[test]
+fn a_second_key_and_a_name_that_is_no_text_are_refused_and_not_passed_over() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let data = dir.path().to_str().expect("text");
+    let put = ["facts", "put", "-g", "g", "--key", "a", "r", "b", "--key", "c", "r", "d"];
+    let wrong = bad(&run(&[&put[..], &["--data", data]].concat()), 2);
+    assert!(wrong.contains("--key") && wrong.contains("multiple times"), "{wrong}");
+    let odd = OsStr::from_bytes(b"odd\xff");
+    let folder = hopbine(&["graph", "list", "--data"]).arg(odd).output();
+    assert!(bad(&folder.expect("the binary starts"), 2).contains("UTF-8"));
+    let variable = hopbine(&["graph", "list"]).env("HOPBINE_DATA", odd).output();
+    let wrong = bad(&variable.expect("the binary starts"), 2);
+    assert!(wrong.contains("HOPBINE_DATA") && wrong.contains("UTF-8"), "{wrong}");
+    let foreign = hopbine(&["version"]).env("OTHER", odd).output();
+    good(&foreign.expect("the binary starts"));
+}
+
+#[test]
+fn a_verb_logs_when_it_is_told_to_and_not_otherwise() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let data = dir.path().to_str().expect("text");
+    let create = |name: &str, more: &[&str]| {
+        let create = ["graph", "create", name, "--dim", "2", "--data", data];
+        let output = run(&[&create[..], more].concat());
+        good(&output);
+        errors(&output)
+    };
+    assert_eq!(create("first", &[]), "");
+    assert!(create("second", &["--log", "debug"]).contains("\"level\""));
+    let wrong = bad(&run(&["graph", "list", "--data", data, "--log", "a=b=c"]), 2);
+    assert!(wrong.contains("log"), "{wrong}");
 }
 
 #[test]

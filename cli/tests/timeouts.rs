@@ -6,7 +6,7 @@ mod common;
 use common::{Server, bad, good, hopbine, run};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -183,6 +183,29 @@ fn a_server_that_falls_silent_after_its_first_answers_is_given_up_on() {
         &puppet.url,
         &["facts put --graph g --key 1 2 3", "facts get --graph g --key 1 2 3"],
     );
+}
+
+#[test]
+fn an_import_that_waits_for_a_silent_server_ends_at_ctrl_c() {
+    let graph = r#"{"name":"g","config":{"ids":"names","vector":{"dim":4}}}"#;
+    let speak = move |asked: &str| match asked.starts_with("GET ") {
+        true => answer(graph),
+        false => String::new(),
+    };
+    let puppet = Puppet::start(speak);
+    let child = start("import jsonl tests/data/people.jsonl --graph g", &["--url", &puppet.url]);
+    let until = Instant::now() + SOON;
+    while !puppet.asked().iter().any(|asked| asked.starts_with("PUT ")) {
+        assert!(Instant::now() < until, "no batch was sent");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // The batch is on its way a moment before the import begins to wait for it.
+    std::thread::sleep(Duration::from_millis(300));
+    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    assert!(sent.expect("kill is there").success());
+    let began = Instant::now();
+    let errors = bad(&child.wait_with_output().expect("it ends"), 130);
+    assert!(began.elapsed() < SOON && errors.contains("loaded 0 facts"), "{errors}");
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! The graph that an import loads into: taken as it is when it is what the command line says, else
-//! made, once the first fact was understood.
+//! made, with its data folder if need be, once the facts of the first batch were understood.
 
 use super::agreement;
 use super::batches::{BadLine, Batch, Change};
@@ -8,7 +8,7 @@ use super::embed;
 use super::fault::in_file;
 use crate::failure::{Failure, Refusal};
 use crate::graph;
-use crate::output::unreadable;
+use crate::output::{tell, unreadable};
 use crate::session::{Body, Session};
 use hopbine_coordinator::check;
 use hopbine_coordinator::embed::Lexical;
@@ -16,7 +16,7 @@ use hopbine_coordinator::server::decode;
 use hopbine_coordinator::server::json::read;
 use hopbine_proto::GraphId;
 use hopbine_proto::graph::GraphInfo;
-use hopbine_proto::status::Problem;
+use hopbine_proto::status::{Code, Problem};
 use hyper::Method;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -41,6 +41,11 @@ pub struct Target {
 impl Destination {
     /// Looks for the graph. Fails with `Conflict` when it is not what the flags say.
     pub async fn find(session: &Session, args: &Jsonl) -> Result<Self, Failure> {
+        if session.is_new() {
+            let detail = format!("there is no graph {:?}", args.graph);
+            let refusal = Refusal::from(Problem::new(Code::GraphNotFound, detail));
+            return Self::missing(args, Box::new(refusal));
+        }
         match session.bare(Method::GET, &args.graph, "").await {
             Ok(reply) => {
                 let mut there: Value = serde_json::from_slice(&reply).map_err(unreadable)?;
@@ -49,15 +54,19 @@ impl Destination {
                 agreement::check(&args.graph, &said, &config)?;
                 Ok(Self::There(config))
             }
-            Err(Failure::Refused(mut refusal)) if refusal.code == "graph_not_found" => {
-                if args.embed.is_some() && args.dim.is_none() {
-                    refusal.hint = Some(HOW_TO_CREATE.to_owned());
-                    return Err(Failure::Refused(refusal));
-                }
-                Ok(Self::Missing(refusal))
+            Err(Failure::Refused(refusal)) if refusal.code == "graph_not_found" => {
+                Self::missing(args, refusal)
             }
             Err(other) => Err(other),
         }
+    }
+
+    fn missing(args: &Jsonl, mut refusal: Box<Refusal>) -> Result<Self, Failure> {
+        if args.embed.is_some() && args.dim.is_none() {
+            refusal.hint = Some(HOW_TO_CREATE.to_owned());
+            return Err(Failure::Refused(refusal));
+        }
+        Ok(Self::Missing(refusal))
     }
 
     /// What `--embed` does to every line, with the graph's dimension and embedder.
@@ -81,7 +90,8 @@ impl Destination {
     }
 
     /// Makes sure that the graph is there, creating it when the flags say how. Nothing is created
-    /// before the first fact was understood. `None`: there is neither graph nor fact.
+    /// before all facts of the first batch were understood. `None`: there is neither graph nor
+    /// fact.
     pub async fn prepare(
         self,
         session: &Session,
@@ -112,9 +122,13 @@ impl Destination {
         if args.options.ids.is_none() && fact["entity"].is_number() {
             body.insert("ids".to_owned(), Value::from("u64"));
         }
-        understood(line, &body).map_err(|problem| in_file(&args.file, batch, problem.into()))?;
+        if session.is_new() {
+            graph::acceptable(&args.graph, &body)?;
+        }
+        understood(batch, &body).map_err(|problem| in_file(&args.file, batch, problem.into()))?;
+        session.found().await?;
         session.send(graph::put_graph(&args.graph, body)).await?;
-        eprintln!("created graph {} with dimension {dim}", args.graph);
+        tell(format!("created graph {} with dimension {dim}", args.graph));
         Ok(Some(target))
     }
 }
@@ -125,14 +139,14 @@ impl Target {
     }
 }
 
-/// Whether a graph of this configuration takes the fact of a line. A configuration that is none
+/// Whether a graph of this configuration takes the facts of a batch. A configuration that is none
 /// is left to the engine to refuse.
-fn understood(line: &str, configuration: &Body) -> Result<(), Problem> {
+fn understood(batch: &Batch, configuration: &Body) -> Result<(), Problem> {
     let text = Value::Object(configuration.clone()).to_string();
     let Ok(config) = read(text.as_bytes(), decode::graphs::config) else {
         return Ok(());
     };
-    let facts = decode::facts::upsert_lines(line.as_bytes(), config.ids)?;
+    let facts = decode::facts::upsert_lines(&batch.body, config.ids)?;
     let (id, name, version) = (GraphId::default(), String::new(), 0);
     let (relations, shards) = (BTreeMap::new(), Vec::new());
     let graph = GraphInfo { id, name, config, version, relations, shards };

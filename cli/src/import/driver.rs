@@ -7,7 +7,7 @@ use super::settling::Settling;
 use super::whole::Whole;
 use crate::failure::{Failure, Refusal, file_failure};
 use crate::graph::Options;
-use crate::output::unreadable;
+use crate::output::{tell, unreadable};
 use crate::patience::{CHANGE, Patience};
 use crate::progress::{Progress, grouped};
 use crate::session::Session;
@@ -52,7 +52,8 @@ pub struct Jsonl {
     /// The graph to load into
     #[arg(long, short)]
     pub(super) graph: String,
-    /// Create the graph when it is not there, with this dimension, once a fact was understood
+    /// Create the graph when it is not there, with this dimension, once its first facts were
+    /// understood
     #[arg(long, value_name = "N")]
     pub(super) dim: Option<u32>,
     /// Facts a batch
@@ -63,7 +64,7 @@ pub struct Jsonl {
     #[arg(long, value_parser = ["committed", "indexed"], default_value = "indexed")]
     wait: String,
     /// Give facts without a vector that of their words in this field of the payload, such as text;
-    /// a graph that is there says itself with which embedder and dimension
+    /// a graph that is there says itself with which embedder and dimension. An empty text has none
     #[arg(long, value_name = "FIELD")]
     pub(super) embed: Option<String>,
     #[command(flatten)]
@@ -170,7 +171,7 @@ fn cut(
 
 /// Says that a file without facts made no graph.
 fn nothing(session: &Session, args: &Jsonl) -> Result<(), Failure> {
-    eprintln!("{} has no facts: no graph {} is created", args.file, args.graph);
+    tell(format!("{} has no facts: no graph {} is created", args.file, args.graph));
     let result = json!({"graph": args.graph, "upserted": 0, "replaced": 0, "without_vector": 0,
                         "seconds": 0.0, "facts_per_s": 0.0});
     session.output.object(result.to_string().as_bytes())
@@ -271,7 +272,15 @@ impl Loader<'_> {
     /// Waits for what is on its way, and says what was loaded, also after a fault.
     async fn finish(mut self, mut fault: Option<Failure>) -> Result<(), Failure> {
         while !self.flying.is_empty() {
-            if let Err(error) = self.landed().await {
+            let landed = tokio::select! {
+                landed = self.landed() => landed,
+                // Pressed again, or for the first time when all is sent: waited long enough.
+                _ = tokio::signal::ctrl_c() => {
+                    self.flying.abort_all();
+                    Err(Failure::Interrupted)
+                }
+            };
+            if let Err(error) = landed {
                 fault.get_or_insert(error);
             }
         }
@@ -290,12 +299,13 @@ impl Loader<'_> {
                 0 => String::new(),
                 line => format!(", all of lines 1 to {}", grouped(line)),
             };
-            eprintln!("loaded {} facts{whole}; loading again is safe", grouped(facts));
+            tell(format!("loaded {} facts{whole}; loading again is safe", grouped(facts)));
             return Err(fault);
         }
         let rate = facts as f64 / seconds.max(1e-9);
         let (count, per_second) = (grouped(facts), grouped(rate as u64));
-        eprintln!("{count} facts {} in {seconds:.1} s, {per_second} facts/s", self.state());
+        let state = self.state();
+        tell(format!("{count} facts {state} in {seconds:.1} s, {per_second} facts/s"));
         self.tell_of_bare();
         let result = json!({
             "graph": self.args.graph, "upserted": facts, "replaced": self.counts.replaced,
@@ -324,7 +334,9 @@ impl Loader<'_> {
             return;
         }
         let hint = match (&self.args.embed, self.target.embeds) {
-            (Some(field), _) => format!("{field} of their payloads has only stop words"),
+            (Some(field), _) => {
+                format!("{field} of their payloads is empty or has only stop words")
+            }
             (None, true) => "load the file again with --embed FIELD, such as --embed text: facts \
                              get the vector of their words in this field of the payload"
                 .to_owned(),
@@ -336,9 +348,8 @@ impl Loader<'_> {
         // questions are asked in words.
         let begin = if bare == facts && self.target.embeds { "warning: " } else { "" };
         let (bare, facts) = (grouped(bare), grouped(facts));
-        eprintln!(
-            "{begin}{bare} of {facts} facts have no vector: only hops find them\n  hint: {hint}"
-        );
+        let text = format!("{begin}{bare} of {facts} facts have no vector: only hops find them");
+        tell(format!("{text}\n  hint: {hint}"));
     }
 }
 
@@ -354,7 +365,7 @@ async fn deliver(transport: &Transport, call: Call) -> Result<Counts, Failure> {
         };
         let passing = match &failure {
             Failure::Refused(refusal) => refusal.retryable,
-            Failure::Connect { .. } | Failure::Late { .. } => true,
+            Failure::Connect { .. } | Failure::Lost { .. } | Failure::Late { .. } => true,
             _ => false,
         };
         if !passing || began.elapsed() + pause > RETRY_FOR {

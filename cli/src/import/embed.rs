@@ -5,7 +5,8 @@ use hopbine_coordinator::embed::Lexical;
 use serde_json::Value;
 
 /// `line` with the vector of the payload's field `field` (a dotted path) as its `embedding`.
-/// A line that has an embedding, or only stop words there, stays as it is.
+/// A line that has an embedding stays as it is, and so does one whose text is empty, or has only
+/// stop words: such a text has no vector, and one made up would be found where it has no part.
 /// Fails with `(column, reason)` when it is no JSON object, or has neither embedding nor text.
 pub fn embedded(line: &str, field: &str, lexical: &Lexical) -> Result<String, (usize, String)> {
     let fact: Value = serde_json::from_str(line).map_err(|error| place::syntax(&error))?;
@@ -18,6 +19,9 @@ pub fn embedded(line: &str, field: &str, lexical: &Lexical) -> Result<String, (u
     }
     let found = field.split('.').fold(&fact["payload"], |value, name| &value[name]);
     let Some(text) = found.as_str() else { return Err(without_text(line, field, found)) };
+    if text.trim().is_empty() {
+        return Ok(line.to_owned());
+    }
     let vector = lexical.embed(text);
     if vector.iter().all(|component| *component == 0.0) {
         return Ok(line.to_owned());
@@ -68,6 +72,8 @@ mod tests {
             "{\"payload\":{\"text\":\"fox\"},\"embedding\":[1]}",
             "{\"entity\":\"a\",\"embedding\":[1]}",
             "{\"payload\":{\"text\":\"of the\"}}",
+            "{\"payload\":{\"text\":\"\"}}",
+            "{\"payload\":{\"text\":\" \\t\\u00a0 \"},\"embedding\":null}",
         ] {
             assert_eq!(embedded(line, "text", &lexical).expect("an object"), line);
         }

@@ -7,11 +7,22 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 /// The binary, away from the settings of whoever runs the tests.
 pub fn hopbine(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_hopbine"));
+    clean(env!("CARGO_BIN_EXE_hopbine"), args)
+}
+
+/// A script of bash, in which `"$@"` is the binary with `args`.
+pub fn in_bash(script: &str, args: &[&str]) -> Command {
+    let begin = ["-c", script, "bash", env!("CARGO_BIN_EXE_hopbine")];
+    clean("bash", &[&begin[..], args].concat())
+}
+
+fn clean(program: &str, args: &[&str]) -> Command {
+    let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("HOPBINE_") {
             command.env_remove(name);
@@ -62,6 +73,8 @@ pub fn bad(output: &Output, code: i32) -> String {
 /// A real server process; killed when dropped.
 pub struct Server {
     child: Child,
+    /// Reads what it logs, to its end.
+    log: Option<JoinHandle<String>>,
     /// `http://host:port`.
     pub url: String,
 }
@@ -76,7 +89,13 @@ impl Server {
     pub fn start_at(dir: &Path, address: &str, more: &[&str]) -> Self {
         let dir = dir.to_str().expect("text");
         let mut command = hopbine(&["serve", "--data", dir, "--http", address]);
-        command.args(more).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.args(more);
+        Self::started(command)
+    }
+
+    /// The same by a command of one's own.
+    pub fn started(mut command: Command) -> Self {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the binary starts");
         let mut log = child.stderr.take().expect("piped");
         let reader = std::thread::spawn(move || {
@@ -89,7 +108,7 @@ impl Server {
         let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
         stdout.read_line(&mut line).expect("readable");
         match line.split_whitespace().find(|word| word.starts_with("http://")) {
-            Some(url) => Self { url: url.to_owned(), child },
+            Some(url) => Self { url: url.to_owned(), child, log: Some(reader) },
             None => {
                 let status = child.wait().expect("it ends");
                 panic!("no address, {status}: {}", reader.join().expect("text"));
@@ -124,6 +143,20 @@ impl Server {
         let sent = Command::new("kill").arg(self.child.id().to_string()).status();
         assert!(sent.expect("kill is there").success());
         self.child.wait().expect("it ends").code()
+    }
+
+    /// Waits for it to end by itself: the exit code and what it logged.
+    pub fn end(mut self) -> (Option<i32>, String) {
+        let until = Instant::now() + Duration::from_secs(30);
+        let status = loop {
+            match self.child.try_wait().expect("it can be asked") {
+                Some(status) => break status,
+                None => assert!(Instant::now() < until, "it does not end"),
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        let log = self.log.take().expect("read once");
+        (status.code(), log.join().expect("text"))
     }
 
     /// One request on a connection of its own.
