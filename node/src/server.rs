@@ -122,7 +122,7 @@ impl Node {
         let proposed = hosted.group.propose(command, at.deadline).await;
         let reply = proposed.map_err(|error| match error {
             RaftError::NotLeader { .. } => CallError::NotLeader { shard: at.shard, leader: None },
-            other => self.group_problem(other).into(),
+            other => self.shard_problem(&hosted, other).into(),
         })?;
         let mut reply = match BatchReply::decode(&reply.bytes) {
             Ok(BatchReply::Done(reply)) => reply,
@@ -286,9 +286,7 @@ impl Node {
             return Err(CallError::StaleEpoch { shard, sent, current: hosted.epoch });
         }
         if let Some(reason) = hosted.damaged.get() {
-            return Err(Problem::new(Code::DataDamaged, reason.clone())
-                .hint("verify the folder with hopbine check, then restore it")
-                .into());
+            return Err(damaged(reason).into());
         }
         Ok(hosted)
     }
@@ -301,7 +299,7 @@ impl Node {
         }
         if at.freshness == Freshness::Strong {
             let barrier = hosted.group.read_barrier(at.deadline).await;
-            barrier.map_err(|error| self.group_problem(error))?;
+            barrier.map_err(|error| self.shard_problem(&hosted, error))?;
         }
         let applied = hosted.shard.applied().1;
         if applied < at.min_index {
@@ -382,6 +380,15 @@ impl Node {
         })
     }
 
+    /// What a call to a shard's group failed with. A shard that met damage while it applied what is
+    /// in the log stops alone: log and other shards are well.
+    fn shard_problem(&self, hosted: &Hosted, error: RaftError) -> Problem {
+        if matches!(error, RaftError::Failed { .. }) && self.groups.failed().is_none() {
+            return stopped(hosted, error.to_string());
+        }
+        self.group_problem(error)
+    }
+
     fn group_problem(&self, error: RaftError) -> Problem {
         if matches!(error, RaftError::Failed { .. } | RaftError::Lost { .. } | RaftError::Log(_)) {
             error!(%error, "a raft group failed");
@@ -415,6 +422,21 @@ impl Drop for DropFlag {
     }
 }
 
+/// Marks a shard as damaged: it serves no more.
+fn stopped(hosted: &Hosted, reason: String) -> Problem {
+    let shard = hosted.shard.config().shard;
+    let reason = hosted.damaged.get_or_init(|| {
+        error!(%shard, %reason, "a damaged shard stops serving");
+        reason
+    });
+    damaged(reason)
+}
+
+fn damaged(reason: &str) -> Problem {
+    Problem::new(Code::DataDamaged, reason)
+        .hint("verify the folder with hopbine check, then restore it")
+}
+
 fn read_error(hosted: &Hosted, failure: StoreError) -> CallError {
     let shard = hosted.shard.config().shard;
     let problem = match failure {
@@ -423,13 +445,7 @@ fn read_error(hosted: &Hosted, failure: StoreError) -> CallError {
         }
         StoreError::Damaged { .. }
         | StoreError::DamagedManifest { .. }
-        | StoreError::UnknownVersion { .. } => {
-            error!(%shard, error = %failure, "a damaged shard stops serving");
-            let reason = format!("shard {shard}: {failure}");
-            let reason = hosted.damaged.get_or_init(|| reason).clone();
-            Problem::new(Code::DataDamaged, reason)
-                .hint("verify the folder with hopbine check, then restore it")
-        }
+        | StoreError::UnknownVersion { .. } => stopped(hosted, format!("shard {shard}: {failure}")),
         StoreError::TooLarge { .. } => {
             Problem::new(Code::PayloadTooLarge, format!("shard {shard}: {failure}"))
                 .hint("ask for fewer facts at once, or for fewer parts of each")

@@ -353,29 +353,20 @@ static PARTS: LazyLock<[Parts; 2]> = LazyLock::new(|| {
     let codes = index.codes();
     let input = BuildInput { codes, metric: SPACE.metric, config: &config, levels: &levels };
     parts.graph = NativeBuilder.build(&input).expect("built").to_bytes();
-    let mut encoder = SignEncoder::new(SPACE.metric, vec![0.25; SPACE.dim as usize]);
-    let members = index.members();
+    let (members, dim) = (index.members(), SPACE.dim as usize);
+    let mut signs = SignEncoder::new(SPACE.metric, vec![0.25; dim]);
+    let mut nibbles = NibbleEncoder::new(SPACE.metric, dim, vec![0.25; 2 * dim]);
     for node in 0..parts.meta.nodes {
         let Ok(vector) = vectors.vector(members.first_row(node));
         let vector = vector.expect("a node's row has a vector");
-        encoder.push(vector.values, vector.norm);
+        signs.push(vector.values, vector.norm);
+        nibbles.push((node % 2) as u8, vector.values, vector.norm);
     }
-    let dim = SPACE.dim as usize;
-    let rows: Vec<(u8, Vec<f32>, f64)> = (0..parts.meta.nodes)
-        .map(|node| {
-            let Ok(vector) = vectors.vector(members.first_row(node));
-            let vector = vector.expect("a node's row has a vector");
-            ((node % 2) as u8, vector.values.to_vec(), vector.norm)
-        })
-        .collect();
-    let sample = rows.iter().map(|(number, row, norm)| (*number, &row[..], *norm));
-    let mut nibbles = NibbleEncoder::new(SPACE.metric, dim, vec![0.25; 2 * dim], sample.clone());
-    sample.for_each(|(number, row, norm)| nibbles.push(number, row, norm));
-    [encoder.finish(), nibbles.finish()].map(|(sketch, sketch_terms)| {
+    let bits = (Way::Bits { rerank: 10 }, signs.finish());
+    let nibbles = (Way::Nibbles { rerank: 10 }, nibbles.finish());
+    [bits, nibbles].map(|(way, (sketch, sketch_terms))| {
         let mut parts = Parts { sketch, sketch_terms, ..parts.clone() };
-        if parts.sketch_terms.len() % (4 * dim) == 4 {
-            parts.meta.way = Way::Nibbles { rerank: 10 };
-        }
+        parts.meta.way = way;
         let whole = parts.open().expect("with its graph and sketch");
         assert!(whole.graph().is_some() && whole.sketch().is_some());
         parts

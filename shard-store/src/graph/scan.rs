@@ -222,6 +222,10 @@ pub(super) fn smallest_in_order(
     batch: &mut Vec<u64>,
     candidates: &mut Vec<u32>,
 ) {
+    if count == 0 {
+        candidates.clear();
+        return;
+    }
     gather(all_scores, None, bound, count, batch);
     if batch.len() > count {
         batch.select_nth_unstable(count);
