@@ -202,8 +202,9 @@ fn start(verb: &Verb, resolved: &Resolved) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::Failed(format!("start threads: {error}")))?;
     let ended = runtime.block_on(run(verb, resolved));
-    // A thread that still reads standard input must not keep the process alive.
-    runtime.shutdown_background();
+    // A thread that still reads standard input must not keep the process alive, and one that just
+    // ends must not meet the runtime letting go of it: the process ends with all of them.
+    std::mem::forget(runtime);
     ended
 }
 

@@ -11,6 +11,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// When a request that found no room should come back, milliseconds.
 const RETRY_AFTER_MS: u64 = 1_000;
 
+/// A reply of at most one in so many of all bytes always finds room: of 1 GiB these are 64 KiB, and
+/// as many of them as requests are served at once add little.
+const SMALL_SHARE: usize = 16 * 1024;
+
 /// How many bytes replies may hold together, and how many they do.
 #[derive(Debug)]
 pub struct ReplyMemory {
@@ -57,10 +61,12 @@ impl Held {
 
     /// Takes `bytes` more; `memory_limit` when others have them, and then nothing is taken.
     pub fn grow(&mut self, bytes: usize) -> Result<(), Problem> {
-        let before = self.memory.held.fetch_add(bytes, Ordering::SeqCst);
         let most = self.memory.bytes_max;
-        if before.saturating_add(bytes) > most {
-            self.memory.held.fetch_sub(bytes, Ordering::SeqCst);
+        // A small one is not refused for what large ones hold, nor who takes nothing.
+        let small = self.bytes.saturating_add(bytes) <= most / SMALL_SHARE;
+        let room =
+            |held: usize| held.checked_add(bytes).filter(|all| bytes == 0 || small || *all <= most);
+        if self.memory.held.fetch_update(Ordering::SeqCst, Ordering::SeqCst, room).is_err() {
             let detail = format!("the replies under way would take more than {most} bytes");
             return Err(Problem::new(Code::MemoryLimit, detail)
                 .retry_after_ms(RETRY_AFTER_MS)
@@ -83,9 +89,10 @@ impl Held {
 
     /// The same for bytes that are there already, whether or not there was room for them.
     pub fn settle(&mut self, bytes: usize) {
-        // Added first: others never see less than is held.
-        self.memory.held.fetch_add(bytes, Ordering::SeqCst);
-        self.memory.held.fetch_sub(self.bytes, Ordering::SeqCst);
+        match bytes.checked_sub(self.bytes) {
+            Some(more) => self.memory.held.fetch_add(more, Ordering::SeqCst),
+            None => self.memory.held.fetch_sub(self.bytes - bytes, Ordering::SeqCst),
+        };
         self.bytes = bytes;
     }
 }
@@ -99,6 +106,17 @@ impl Drop for Held {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_small_reply_finds_room_beside_large_ones() {
+        let memory = ReplyMemory::new(10 * SMALL_SHARE);
+        let (mut large, mut small) = (memory.hold(), memory.hold());
+        large.grow(10 * SMALL_SHARE).expect("all of it");
+        small.grow(4).expect("small");
+        small.grow(6).expect("still small");
+        assert!(small.grow(1).is_err(), "small no more");
+        assert_eq!((small.bytes(), memory.bytes()), (10, 10 * SMALL_SHARE + 10));
+    }
 
     #[test]
     fn all_replies_share_one_bound_and_give_back_what_they_held() {
@@ -115,6 +133,7 @@ mod tests {
         assert!(other.fit(91).is_err());
         one.settle(30);
         assert_eq!(memory.bytes(), 120, "what is there counts");
+        one.grow(0).expect("takes nothing");
         drop(other);
         assert_eq!(memory.bytes(), 30);
         drop(one);

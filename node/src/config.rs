@@ -21,7 +21,8 @@ pub struct NodeConfig {
     pub inline_rows_max: u64,
     /// Reads running on worker threads at once; the rest wait for a place within their deadline.
     pub worker_reads_max: usize,
-    /// Milliseconds between two passes of the background scrub over one segment; 0: never.
+    /// Milliseconds between the beginnings of two passes of the background scrub, each over one
+    /// shard; 0: never.
     pub scrub_pause_ms: u64,
 }
 

@@ -383,8 +383,15 @@ impl Node {
     /// What a call to a shard's group failed with. A shard that met damage while it applied what is
     /// in the log stops alone: log and other shards are well.
     fn shard_problem(&self, hosted: &Hosted, error: RaftError) -> Problem {
-        if matches!(error, RaftError::Failed { .. }) && self.groups.failed().is_none() {
-            return stopped(hosted, error.to_string());
+        if self.groups.failed().is_none() {
+            match (&error, hosted.group.failure()) {
+                (RaftError::Failed { .. }, _) => return stopped(hosted, error.to_string()),
+                // The fate of this one is still not known.
+                (RaftError::Unknown(_), Some(failure @ RaftError::Failed { .. })) => {
+                    stopped(hosted, failure.to_string());
+                }
+                _ => {}
+            }
         }
         self.group_problem(error)
     }

@@ -75,12 +75,22 @@ async fn a_write_that_meets_damage_stops_its_shard_and_nothing_else() {
     };
     // It is in the log, and nobody knows whether it can ever be applied.
     assert_eq!(refused.map(code), Some(Code::OutcomeUnknown));
+    assert!(node.health().iter().any(|check| check.name == "shards" && check.failed.is_some()));
     for _ in 0..2 {
         assert_eq!(write(&node, &bad, &[1]).await.map_err(code), Err(Code::DataDamaged));
     }
     write(&node, &good, &all[..3_000]).await.expect("the other shard goes on");
     let failed: Vec<_> = node.health().into_iter().filter(|check| check.failed.is_some()).collect();
     assert!(failed.iter().all(|check| check.name == "shards") && !failed.is_empty());
-    let stopped = tokio::time::timeout(Duration::from_secs(15), node.shutdown()).await;
-    stopped.expect("in time").expect("stopped");
+    let stop = async |node: Arc<Node>| {
+        let stopped = tokio::time::timeout(Duration::from_secs(15), node.shutdown()).await;
+        stopped.expect("in time").expect("stopped");
+    };
+    stop(node).await;
+
+    // A start meets it again, in what it applies of the log, and says so.
+    let parts = Parts { disk: Arc::new(disk.clone()), ..Parts::default() };
+    let refused = Node::open_on(parts, dir, NodeConfig::default()).await.err();
+    let reason = refused.expect("not whole").to_string();
+    assert!(reason.contains("segment 1 is damaged in its fact blocks"), "{reason}");
 }

@@ -38,6 +38,10 @@ impl Known {
     /// The distance of a row of the run at `place`, if it is known.
     #[inline]
     pub fn distance(&self, place: u32, row: u32) -> Option<f64> {
+        let (first, last) = (self.rows.first()?, self.rows.last()?);
+        if (place, row) < (first.0, first.1) || (last.0, last.1) < (place, row) {
+            return None;
+        }
         let at = self.rows.binary_search_by_key(&(place, row), |(place, row, _)| (*place, *row));
         at.ok().map(|at| self.rows[at].2)
     }

@@ -93,6 +93,27 @@ fn vectors_that_differ_little_within_a_relation_are_scanned_by_four_bits() {
     }
 }
 
+#[test]
+fn rows_that_died_near_the_question_keep_no_answer_out_of_four_bits() {
+    let rows = Rows::new(Metric::Cosine, 200, related(10_000, 200, 5));
+    let config = IndexConfig { ef_construction: 30, m: 4, recall_target: 0.9999, ..config() };
+    let index = open(&rows.seal(&config));
+    let mut sum = 0.0;
+    for query in queries(&rows, 40) {
+        // Nine of ten of the nearest few hundred, as when all of a subject was written anew.
+        let near = rows.brute(&query, 400, |_| true);
+        let mut died: Vec<u32> = near.iter().map(|(_, row)| *row).filter(|r| r % 10 != 0).collect();
+        died.sort_unstable();
+        let dead = |row: u32| died.binary_search(&row).is_ok();
+        let filter =
+            RowFilter { dead: Some(&dead), dead_rows: died.len() as u32, ..RowFilter::none() };
+        let (found, work) = ask(&index, &rows, &query, 64, SeedMode::Auto, filter);
+        assert!(work.ways[0].starts_with("4-bit scan"), "{:?}", work.ways);
+        sum += recall(&rows.brute(&query, 64, |row| !dead(row)), &found);
+    }
+    assert!(sum / 40.0 >= 0.999, "{}", sum / 40.0);
+}
+
 fn leak<T>(value: T) -> &'static T {
     Box::leak(Box::new(value))
 }

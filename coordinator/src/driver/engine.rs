@@ -1,6 +1,7 @@
 //! [`Engine`]: its parts, questions and writes.
 
 use super::call::{Call, Failure};
+use super::turns::Turns;
 use crate::check::{self, facts::Places};
 use crate::client::{Catalogue, Shards};
 use crate::config::CoordinatorConfig;
@@ -56,6 +57,7 @@ pub(crate) struct Parts {
     requests: AtomicU64,
     ways: Semaphore,
     pub replies: Arc<ReplyMemory>,
+    pub reads: Turns,
     embedders: Mutex<HashMap<(Tokenizer, u32), Arc<Lexical>>>,
 }
 
@@ -77,6 +79,7 @@ impl Engine {
             requests: AtomicU64::new(0),
             ways: Semaphore::new(WAY_PIECES),
             replies: ReplyMemory::new(replies_bytes_max),
+            reads: Turns::new(replies_bytes_max),
             embedders: Mutex::new(HashMap::new()),
         };
         Self { parts: Arc::new(parts) }

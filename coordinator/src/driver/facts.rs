@@ -1,7 +1,8 @@
 //! Facts by key and by range, sizes, and the rerank of paths that the caller has.
 
 use super::Engine;
-use super::call::{Call, Failure, Seen};
+use super::call::{Call, Failure, Seen, too_late};
+use super::turns::{Turn, rows_bytes};
 use crate::check::{self, filter, retrieval::vector_question};
 use crate::memory::Held;
 use crate::names::{self, invalid, problem_at};
@@ -176,8 +177,9 @@ impl Engine {
                     let request = FetchRequest { keys: keys.clone(), with, query: query.clone() };
                     self.parts.shards.fetch(at, request)
                 };
+                let turn = self.turn(call, rows_bytes(keys.len())).await?;
                 let reply = self.read(call, shard, ask).await?;
-                Ok::<_, Failure>((shard, keys, reply))
+                Ok::<_, Failure>((shard, keys, reply, turn))
             }
         });
         let mut replies: FuturesUnordered<_> = asks.collect();
@@ -185,7 +187,7 @@ impl Engine {
         let mut held = self.parts.replies.hold();
         while let Some(reply) = replies.next().await {
             self.in_time(call)?;
-            let (shard, keys, reply) = reply?;
+            let (shard, keys, reply, _turn) = reply?;
             seen.push((shard, reply.index));
             for (key, row) in keys.into_iter().zip(reply.rows) {
                 let Some(row) = row else { continue };
@@ -196,6 +198,12 @@ impl Engine {
             }
         }
         Ok((rows, seen, held))
+    }
+
+    /// Waits for a turn to read rows of at most `bytes`.
+    async fn turn(&self, call: &Call, bytes: usize) -> Result<Turn, Problem> {
+        let turn = self.within(call.deadline, self.parts.reads.take(bytes)).await;
+        turn.ok_or_else(too_late)
     }
 
     async fn scan_once(&self, call: &Call, request: &ScanRequest) -> Result<ScanReply, Failure> {
@@ -232,6 +240,8 @@ impl Engine {
                     hopbine_proto::call::ScanRequest { range, filter: filter.clone(), limit, with };
                 self.parts.shards.scan(at, request)
             };
+            let bytes = rows_bytes(limit as usize).min(limits::PAGE_BYTES_MAX);
+            let _turn = self.turn(call, bytes).await?;
             let reply = self.read(call, shard.id, ask).await?;
             seen.push((shard.id, reply.index));
             held.grow(reply.rows.iter().map(row_text_bytes).sum())?;

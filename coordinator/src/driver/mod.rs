@@ -4,11 +4,14 @@
 //! - `call.rs` what one call carries; one shard read, repeated while that is safe
 //! - `facts.rs` get, scan, count, entity, relations, stats, rerank
 //! - `graphs.rs` create, show, list, patch and drop graphs
+//! - `turns.rs` how much is read at once
 
 mod call;
 mod engine;
 mod facts;
 mod graphs;
+mod turns;
 
 pub(crate) use call::{Call, Failure, Reaction};
 pub use engine::Engine;
+pub(crate) use turns::{Turn, rows_bytes};

@@ -3,7 +3,7 @@
 use super::machine::{Action, Answer, Event, Retrieval, Stage, Task};
 use super::plan::Plan;
 use crate::client::Shards;
-use crate::driver::{Call, Engine, Failure, Reaction};
+use crate::driver::{Call, Engine, Failure, Reaction, Turn, rows_bytes};
 use crate::memory::Held;
 use crate::reply::{Timings, row_text_bytes};
 use futures::StreamExt;
@@ -19,7 +19,8 @@ use std::time::Duration;
 enum Outcome {
     Seeds(Result<SeedReply, CallError>),
     Hop(Result<HopReply, CallError>),
-    Rows(Result<FetchReply, CallError>),
+    /// With the turn that they were read in: over once they are held.
+    Rows(Result<FetchReply, CallError>, Turn),
     /// A pause is over.
     Awake,
 }
@@ -28,7 +29,7 @@ impl Outcome {
     /// About how many bytes of a reply come with it.
     fn text_bytes(&self) -> usize {
         match self {
-            Self::Rows(Ok(reply)) => reply.rows.iter().flatten().map(row_text_bytes).sum(),
+            Self::Rows(Ok(reply), _) => reply.rows.iter().flatten().map(row_text_bytes).sum(),
             _ => 0,
         }
     }
@@ -44,7 +45,6 @@ pub(crate) async fn run(
     plan: Plan,
     planned: Duration,
 ) -> Result<(Answer, Timings, Held), Failure> {
-    let shards = &*engine.parts.shards;
     // A partial answer keeps some time back for the names and payloads of what it shows.
     let partial = plan.allow_partial;
     let reserve = if partial { engine.parts.config.partial_reserve_pct.min(90) } else { 0 };
@@ -60,7 +60,7 @@ pub(crate) async fn run(
                 Action::Fail(problem) => {
                     return Err(engine.unless_gone(&call.graph, problem).into());
                 }
-                ask => pending.push(send(shards, call, ask)),
+                ask => pending.push(send(engine, call, ask)),
             }
         }
         // What is ready at once meets no timer. A partial answer still takes it for what it shows;
@@ -123,7 +123,8 @@ async fn refresh(
     }
 }
 
-fn send<'a>(shards: &'a dyn Shards, call: &Call, action: Action) -> Pending<'a> {
+fn send<'a>(engine: &'a Engine, call: &Call, action: Action) -> Pending<'a> {
+    let shards: &'a dyn Shards = &*engine.parts.shards;
     let at = |shard| -> ReadContext { call.context(shard) };
     match action {
         Action::AskSeeds(shard, ask) => {
@@ -135,8 +136,11 @@ fn send<'a>(shards: &'a dyn Shards, call: &Call, action: Action) -> Pending<'a> 
             Box::pin(async move { (shard, task, Outcome::Hop(answer.await)) })
         }
         Action::AskRows(shard, task, ask) => {
-            let answer = shards.fetch(at(shard), ask);
-            Box::pin(async move { (shard, task, Outcome::Rows(answer.await)) })
+            let (at, turn) = (at(shard), engine.parts.reads.take(rows_bytes(ask.keys.len())));
+            Box::pin(async move {
+                let turn = turn.await;
+                (shard, task, Outcome::Rows(shards.fetch(at, ask).await, turn))
+            })
         }
         Action::Finish(_) | Action::Fail(_) => unreachable!("the end of a retrieval is not sent"),
     }
@@ -153,7 +157,10 @@ fn event(shard: ShardId, task: Task, outcome: Outcome) -> Result<Event, CallErro
     Ok(match outcome {
         Outcome::Seeds(reply) => Event::Seeds(shard, reply?),
         Outcome::Hop(reply) => Event::Hop(shard, task, reply?),
-        Outcome::Rows(reply) => Event::Rows(shard, task, reply?),
+        Outcome::Rows(reply, turn) => {
+            drop(turn);
+            Event::Rows(shard, task, reply?)
+        }
         Outcome::Awake => Event::Again(shard, task),
     })
 }

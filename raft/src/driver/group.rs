@@ -250,6 +250,11 @@ impl Group {
         RaftError::NotLeader { group: self.id, leader: forward.leader_id.map(replica_of) }
     }
 
+    /// Why it serves no more, if it has stopped or failed.
+    pub fn failure(&self) -> Option<RaftError> {
+        self.check_running().err()
+    }
+
     /// Refuses before anything is written when the replica was stopped or has failed.
     fn check_running(&self) -> Result<(), RaftError> {
         if self.stopped.load(Ordering::Relaxed) {

@@ -271,7 +271,7 @@ impl Measured<'_> {
             let query = &sample.query;
             // One more of each, since the node itself is taken out.
             let (count, k) = (rerank as usize + 1, K + 1);
-            let looks = Looks { sketch, codes, query, terms_max, count, k };
+            let looks = Looks { sketch, codes, query, terms_max, count, k, lives: None };
             let (mut nearest, mut reranked) = (Nearest::new(K), 0);
             let scored = looks.each_promising(scratch, &|_| {}, &mut |other| {
                 if other == sample.node {

@@ -37,7 +37,7 @@ impl fmt::Display for Way {
             Self::Graph { ef } => write!(f, "graph ef={ef}"),
             Self::Scan => f.write_str("scan"),
             Self::Exact => f.write_str("exact"),
-            Self::Nibbles { rerank } => write!(f, "4-bit scan rerank={rerank}"),
+            Self::Nibbles { rerank } => write!(f, "4-bit scan refine<={rerank}"),
             Self::Bits { rerank } => write!(f, "1-bit scan rerank={rerank}"),
         }
     }

@@ -137,7 +137,7 @@ impl<'a> Limit<'a> {
                         .push(distance - told.distance(self.scored.scores[candidate as usize]));
                 }
                 if let Some(limit) = self.distance
-                    && let Some(least) = self.errors.below(DEVIATIONS)
+                    && let Some(least) = self.errors.below(DEVIATIONS_OF_FINER)
                 {
                     self.loosest = told.score(limit - least);
                 }
@@ -173,7 +173,7 @@ pub(super) struct Errors {
 /// So many errors say what others will be like.
 const ERRORS_MIN: f64 = 32.0;
 /// An error so many standard deviations below the mean is not likely to be met.
-const DEVIATIONS: f64 = 6.0;
+const DEVIATIONS_OF_FINER: f64 = 6.0;
 
 impl Errors {
     /// Adds one.
@@ -183,14 +183,16 @@ impl Errors {
         self.squares += error * error;
     }
 
-    /// So many standard deviations below the mean error; `None` while too few are known.
+    /// So many standard deviations below the mean error; `None` while too few are known, or where
+    /// they leave the range of numbers.
     pub fn below(&self, deviations: f64) -> Option<f64> {
         if self.count < ERRORS_MIN {
             return None;
         }
         let mean = self.sum / self.count;
         let variance = (self.squares / self.count - mean * mean).max(0.0);
-        Some(mean - deviations * variance.sqrt())
+        let below = mean - deviations * variance.sqrt();
+        below.is_finite().then_some(below)
     }
 }
 

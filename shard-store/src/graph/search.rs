@@ -11,6 +11,7 @@ use super::scratch::{Entry, Scratch};
 use super::sketch::{Looks, Sketch};
 use super::walk::{beam, collect, descend, two_hop};
 use hopbine_proto::call::{SeedMode, Work};
+use std::convert::Infallible;
 
 /// Sets up to this size are scanned: at 20 to 30 ns a row that is less than a filtered walk.
 const SET_SCAN_MAX: usize = 16 * 1024;
@@ -20,8 +21,8 @@ const COLLECT_SHARE_MIN: f64 = 0.3;
 const TWO_HOP_EF_MIN: usize = 128;
 /// The recorded beam was measured at this k.
 const MEASURED_K: usize = 64;
-/// From a quarter of all nodes on as answers, 4-bit codes would save little.
-const NIBBLE_SHARE: usize = 2;
+/// Where one node in so many is an answer 4-bit codes would save little.
+const ANSWERS_SHARE: usize = 4;
 /// Rows asked to estimate the share that passes a predicate.
 const PREDICATE_SAMPLES: u32 = 64;
 
@@ -212,13 +213,21 @@ impl<V: VectorSource + ?Sized> Search<'_, V> {
         let (half, sketch) = (codes.len() as usize / 2, self.index.sketch().filter(|_| plain));
         let count = match sketch {
             // Far fewer are looked at than may be.
-            Some(Sketch::Nibbles(_)) if self.ask.k * NIBBLE_SHARE < half => count.min(half),
+            Some(Sketch::Nibbles(_)) if self.ask.k * ANSWERS_SHARE < 2 * half => count.min(half),
             Some(Sketch::Signs(_)) if count < half => count,
             _ => return self.scan(scratch),
         };
         let Some(sketch) = sketch else { return self.scan(scratch) };
         let (members, vectors, meta) = (self.members, self.vectors, self.index.meta());
         let mut nearest = Nearest::new(self.ask.k);
+        let lives = |node: u32| {
+            let mut lives = false;
+            let seen: Result<(), Infallible> = members.each_row(node, |row| {
+                lives = !filter.is_dead(row);
+                Ok(!lives)
+            });
+            seen.is_ok() && lives
+        };
         let looks = Looks {
             sketch: &sketch,
             codes: &codes,
@@ -226,6 +235,7 @@ impl<V: VectorSource + ?Sized> Search<'_, V> {
             terms_max: (meta.error_max, meta.size_max),
             count,
             k: self.ask.k,
+            lives: filter.dead.is_some().then_some(&lives as &dyn Fn(u32) -> bool),
         };
         let soon = |node: u32| vectors.expect(members.first_row(node));
         let scored = looks.each_promising(scratch, &soon, &mut |node| {

@@ -42,6 +42,8 @@ pub(super) struct Looks<'a> {
     pub count: usize,
     /// Answers wanted.
     pub k: usize,
+    /// Whether a node has a row that is not dead; `None`: each has.
+    pub lives: Option<&'a dyn Fn(u32) -> bool>,
 }
 
 impl Looks<'_> {
@@ -59,13 +61,13 @@ impl Looks<'_> {
             Sketch::Nibbles(nibbles) => {
                 let asked = self.query.nibbles(nibbles);
                 self.score_nibbles(nibbles, &asked, scratch);
-                self.refine_nibbles(nibbles, &asked, scratch);
+                let refined = self.refine_nibbles(nibbles, &asked, scratch);
                 let Scratch { finer, batch, nodes, .. } = scratch;
                 let soon = |at: u32| soon(nodes[at as usize]);
                 let visit = &mut |at: u32| visit(nodes[at as usize]);
                 let scored = Scored { scores: finer, bounds: Bounds::Likely(asked.told()) };
                 scored.each_promising(first, batch, &soon, visit)?;
-                Ok(all + nodes.len() as u64)
+                Ok(all + refined)
             }
             Sketch::Signs(signs) => {
                 self.score_signs(signs, scratch);
@@ -126,9 +128,17 @@ impl Looks<'_> {
 
     /// Puts the nodes that are likely to hold the best k into `nodes` and their finer scores into
     /// `finer`: by how much these differ from the scores says how many nodes that are.
-    fn refine_nibbles(&self, nibbles: &Nibbles<'_>, asked: &NibbleQuery, scratch: &mut Scratch) {
+    /// Returns how many finer codes were scored.
+    fn refine_nibbles(
+        &self,
+        nibbles: &Nibbles<'_>,
+        asked: &NibbleQuery,
+        scratch: &mut Scratch,
+    ) -> u64 {
+        let mut refined = 0;
         let Scratch { scores, finer, dots, batch, nodes, .. } = scratch;
         let mut refine = |nodes: &[u32], finer: &mut Vec<f32>| {
+            refined += nodes.len() as u64;
             dots.clear();
             dots.resize(nodes.len(), 0);
             self.query.kernels().nibble_dots_at(&asked.numbers, nibbles.finer, nodes, dots);
@@ -145,6 +155,10 @@ impl Looks<'_> {
         pairs.for_each(|(finer, node)| errors.push(f64::from(finer - scores[*node as usize])));
         // The best k are not farther away than the k-th of those that look best.
         smallest_in_order(scores, f32::NAN, 2 * self.k.max(32), batch, nodes);
+        if let Some(lives) = self.lives {
+            // A dead node keeps no answer out.
+            nodes.retain(|node| lives(*node));
+        }
         refine(nodes, finer);
         let bound = match (errors.below(DEVIATIONS), self.k < finer.len()) {
             (Some(below), true) => {
@@ -155,6 +169,7 @@ impl Looks<'_> {
         };
         smallest_in_order(scores, bound, self.count, batch, nodes);
         refine(nodes, finer);
+        refined
     }
 }
 

@@ -21,6 +21,7 @@ use bytes::Bytes;
 use hopbine_proto::graph::IdKind;
 use hopbine_proto::status::{Code, Problem};
 use std::future::Future;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 /// Bodies and replies above this many bytes are read and written off the async threads: at some
@@ -199,6 +200,11 @@ fn in_query(mut problem: Problem, name: &str) -> Problem {
     problem
 }
 
+/// Work on more bytes than this waits for its turn: more of it at once than there are processors
+/// would only keep everything else waiting.
+const LARGE_BYTES: usize = 1 << 20;
+static LARGE_AT_ONCE: Semaphore = Semaphore::const_new(8);
+
 /// Does `work` here, or on a thread for blocking work when it is about more than a few `bytes`.
 pub async fn apart<T: Send + 'static>(
     bytes: usize,
@@ -207,6 +213,8 @@ pub async fn apart<T: Send + 'static>(
     if bytes <= INLINE_BYTES_MAX {
         return work();
     }
+    // Nobody closes it.
+    let _turn = if bytes > LARGE_BYTES { LARGE_AT_ONCE.acquire().await.ok() } else { None };
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,
         // The work panicked: so does the call, and the server answers for it.

@@ -161,7 +161,9 @@ impl GroupLog {
     /// Notes the committed position. Written with the group's next entries or when the log is
     /// closed, so after a crash an older one may be read: committed positions only spare work.
     pub fn save_committed(&self, committed: LogPosition) {
-        self.index().set_committed(committed);
+        if let Some(mut index) = self.unless_removed() {
+            index.set_committed(committed);
+        }
     }
 
     /// Drops everything about the group and its space. Whoever still has this handle can write
