@@ -159,14 +159,20 @@ async fn one_fact(session: &Session, args: &Put) -> Result<Bytes, Failure> {
     let ids = args.key.iter().map(String::as_str);
     let numbers = question::numbers(session, &args.graph, ids).await?;
     let mut fact = keys(&args.key, numbers).swap_remove(0);
-    if let Some(payload) = &args.payload {
-        fact["payload"] = question::parse("--payload", payload, PAYLOAD_EXAMPLE)?;
-    }
     if let Some(embedding) = &args.embedding {
         let example = question::EMBEDDING_EXAMPLE;
         fact["embedding"] = question::parse("--embedding", embedding, example)?;
     }
-    Ok(Bytes::from(fact.to_string()))
+    let mut text = fact.to_string();
+    if let Some(payload) = &args.payload {
+        question::parse("--payload", payload, PAYLOAD_EXAMPLE)?;
+        // As it was written, on one line: within a string there is no line break.
+        let closing = text.pop();
+        text.push_str(",\"payload\":");
+        text.push_str(&payload.replace(['\n', '\r'], " "));
+        text.extend(closing);
+    }
+    Ok(Bytes::from(text))
 }
 
 fn read(name: &str) -> Result<Bytes, Failure> {

@@ -123,6 +123,18 @@ fn writing_verbs_do_the_same_embedded_and_remote() {
     }
 }
 
+#[test]
+fn a_payload_given_to_facts_put_is_kept_as_it_was_written() {
+    let dir = loaded();
+    let data = text(dir.path());
+    let put = ["facts", "put", "--graph", "people", "--data", data, "--key", "a", "r", "b"];
+    let payload = "{\"b\": 1.50,\n \"a\": 123456789012345678901234567890, \"a\": \"x\\ny\"}";
+    good(&run(&[&put[..], &["--payload", payload]].concat()));
+    let get = ["facts", "get", "--graph", "people", "--data", data, "--key", "a", "r", "b"];
+    let shown = good(&run(&[&get[..], &["-o", "json"]].concat()));
+    assert!(shown.contains(&payload.replace('\n', " ")), "{shown}");
+}
+
 /// Output of a write without the token and ids that the two folders have each their own of.
 fn steady_write(output: &std::process::Output) -> String {
     let text = steady(output);
