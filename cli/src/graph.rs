@@ -22,7 +22,7 @@ pub enum Graph {
     Create(Create),
     /// All graphs
     List,
-    /// One graph's configuration, or with --stats its sizes
+    /// One graph's configuration, or with --stats its sizes, or with --relations its relations
     Show(Show),
     /// Remove a graph and its facts
     Drop(Drop),
@@ -86,6 +86,9 @@ pub struct Show {
     /// Sizes, segments and index state instead of the configuration
     #[arg(long)]
     stats: bool,
+    /// The relations, each with the number of its facts, instead of the configuration
+    #[arg(long, conflicts_with = "stats")]
+    relations: bool,
 }
 
 /// Flags of `graph drop`.
@@ -106,6 +109,11 @@ const COLUMNS: &[Column] = &[
     Column { title: "embedder", cell: |row| Cell::Text(plain(&row["config"]["embedder"])) },
 ];
 
+const RELATIONS: &[Column] = &[
+    Column { title: "relation", cell: |row| Cell::Text(plain(&row["relation"])) },
+    Column { title: "facts", cell: |row| Cell::Text(plain(&row["facts"])) },
+];
+
 /// Does what was asked.
 pub async fn run(session: &Session, verb: &Graph) -> Result<(), Failure> {
     match verb {
@@ -121,6 +129,11 @@ pub async fn run(session: &Session, verb: &Graph) -> Result<(), Failure> {
         Graph::List => {
             let reply = session.send(Call::bare(Method::GET, "/v1/graphs".to_owned())).await?;
             session.output.rows(&reply, "graphs", COLUMNS)
+        }
+        Graph::Show(args) if args.relations => {
+            let path = session.timed(graph_path(&args.name, "/relations"));
+            let reply = session.send(Call::bare(Method::GET, path)).await?;
+            session.output.rows(&reply, "relations", RELATIONS)
         }
         Graph::Show(args) => {
             let path = match args.stats {

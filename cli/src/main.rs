@@ -94,7 +94,7 @@ enum Verb {
     Ask(Box<Ask>),
     /// Verify a data folder that no process has open
     Check,
-    /// Measure the workloads in this process
+    /// Measure the workloads, in this process or at a server
     Bench(bench::Bench),
     /// Show settings, or check a settings file
     #[command(subcommand)]

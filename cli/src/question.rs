@@ -67,7 +67,7 @@ pub struct Walk {
     #[arg(long, value_name = "MODE", value_parser = ["path", "endpoint"])]
     pub score_mode: Option<String>,
     /// Factor of each hop's distance
-    #[arg(long, value_delimiter = ',', value_name = "W1,W2,...")]
+    #[arg(long, value_delimiter = ',', value_name = "W1,W2,...", allow_hyphen_values = true)]
     pub hop_weights: Option<Vec<f64>>,
     /// Let a path end a hop where it began
     #[arg(long)]
@@ -78,7 +78,7 @@ pub struct Walk {
     /// Distinct targets kept as the next frontier
     #[arg(long, value_name = "N")]
     pub beam: Option<u64>,
-    /// Bound on facts read per hop
+    /// Facts each shard reads per hop, the first in key order; more make the answer partial
     #[arg(long, value_name = "N")]
     pub limit_rows: Option<u64>,
 }

@@ -1,7 +1,8 @@
 //! `hopbine rag`: seeds, hops along a relation path, exact rerank; whole paths come back.
 
 use crate::failure::Failure;
-use crate::output::{Cell, Column, path_text, payload_text, tell};
+use crate::output::{Cell, Column, path_text, payload_text, plain, tell};
+use crate::progress::grouped;
 use crate::question::{self, Limits, Question, Walk};
 use crate::session::{Body, Session, put, put_flag};
 use clap::Args;
@@ -44,7 +45,8 @@ pub struct Rag {
     #[arg(long, value_delimiter = ',', value_name = "R1,R2,...")]
     seed_relations: Option<Vec<String>>,
     /// A start begins with this times its seed distance
-    #[arg(long, value_name = "W")]
+    // A negative one is a value; whatever else begins with a hyphen is refused as no number.
+    #[arg(long, value_name = "W", allow_hyphen_values = true)]
     seed_weight: Option<f64>,
 }
 
@@ -105,6 +107,58 @@ pub fn ef(flag: &str, text: Option<&str>) -> Result<Option<Value>, Failure> {
 pub fn warn_partial(body: &[u8]) {
     let reply: Value = serde_json::from_slice(body).unwrap_or_default();
     if reply["partial"] == true {
-        tell(format!("warning: the answer is partial: {}", reply["coverage"]));
+        tell(format!("warning: the answer is partial: {}", shortfall(&reply["coverage"])));
+    }
+}
+
+/// What an answer lacks and why, hop by hop, from the `coverage` of its reply.
+fn shortfall(coverage: &Value) -> String {
+    let none = Vec::new();
+    let mut parts = Vec::new();
+    for line in coverage["hops"].as_array().unwrap_or(&none) {
+        let hop = &line["hop"];
+        for why in line["why"].as_str().unwrap_or_default().split(',') {
+            let part = match why {
+                // These keep the nearest of what was read: nothing is missing.
+                "" | "limit_per_entity" | "beam" => continue,
+                "limit_rows" => {
+                    let read = grouped(line["read"].as_u64().unwrap_or_default());
+                    format!("hop {hop} reached --limit-rows, facts read: {read}")
+                }
+                "deadline" => format!("hop {hop} ran out of time, see --timeout"),
+                "shard_unavailable" => format!("hop {hop} met a shard that failed"),
+                other => format!("hop {hop}: {other}"),
+            };
+            parts.push(part);
+        }
+    }
+    let missing = coverage["missing"].as_array().unwrap_or(&none);
+    if !missing.is_empty() {
+        let shards: Vec<String> = missing.iter().map(plain).collect();
+        let (all, shards) = (&coverage["shards"], shards.join(", "));
+        parts.push(format!("{} of {all} shards did not answer in full: {shards}", missing.len()));
+    }
+    parts.join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_a_partial_answer_lacks_is_told_in_words() {
+        let cut = json!({"shards": 1, "answered": 1, "missing": [], "hops": [
+            {"hop": 1, "read": 12_000, "kept": 1, "cut": 7, "why": "beam,limit_rows"},
+            {"hop": 2, "read": 1, "kept": 1, "cut": 0}]});
+        assert_eq!(shortfall(&cut), "hop 1 reached --limit-rows, facts read: 12,000");
+        let late = json!({"shards": 4, "answered": 2, "missing": [3, 9], "hops": [
+            {"hop": 1, "why": "shard_unavailable"}, {"hop": 2, "why": "deadline"},
+            {"hop": 3, "why": "a_later_reason"}]});
+        let words = "hop 1 met a shard that failed; hop 2 ran out of time, see --timeout; \
+                     hop 3: a_later_reason; 2 of 4 shards did not answer in full: 3, 9";
+        assert_eq!(shortfall(&late), words);
+        let seeds = json!({"shards": 4, "answered": 3, "missing": [7], "hops": []});
+        assert_eq!(shortfall(&seeds), "1 of 4 shards did not answer in full: 7");
     }
 }

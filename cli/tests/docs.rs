@@ -1,5 +1,5 @@
-//! Every example of docs/cli.md and docs/retrieval.md and the first one of the README is run, and
-//! its output is what the page says.
+//! Every example of docs/cli.md and docs/retrieval.md, the first one of the README and the session
+//! of docs/http.md is run, and its output is what the page says.
 
 mod common;
 
@@ -34,10 +34,8 @@ fn examples(page: &str) -> Vec<Example> {
     found
 }
 
-/// Whether `line` is `pattern`, where `...` stands for anything and spaces count once.
+/// Whether `line` is `pattern`, where `...` stands for anything.
 fn same(pattern: &str, line: &str) -> bool {
-    let squeeze = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let (pattern, line) = (squeeze(pattern), squeeze(line));
     match pattern.split_once("...") {
         None => pattern == line,
         Some((start, end)) => {
@@ -125,9 +123,29 @@ fn the_example_of_the_readme_can_be_pasted_as_a_whole() {
 }
 
 #[test]
+fn the_session_of_the_http_page_can_be_pasted_as_a_whole() {
+    if Command::new("curl").arg("--version").output().is_err() {
+        eprintln!("no curl here: the session of docs/http.md was not run");
+        return;
+    }
+    let page = page("docs/http.md");
+    let mut blocks = page.split("\n```");
+    let script = blocks.find_map(|block| block.strip_prefix("sh\n")).expect("the session");
+    let shown = blocks.find_map(|block| block.strip_prefix("text\n")).expect("its output");
+    let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+    let port = free.expect("a free port").port().to_string();
+    let dir = tempfile::tempdir().expect("a folder");
+    let output = shell(&script.replace("7640", &port), dir.path()).replace(&port, "7640");
+    let lines: Vec<&str> = output.lines().collect();
+    let shown: Vec<String> = shown.lines().map(str::to_owned).collect();
+    assert!(matches(&shown, &lines), "wrote\n{output}\nthe page shows {shown:#?}");
+}
+
+#[test]
 fn dots_stand_for_anything() {
     let shown = |lines: &[&str]| lines.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>();
     assert!(matches(&shown(&["a...c", "...", "z"]), &["abc", "x", "y", "z"]));
     assert!(!matches(&shown(&["a...c", "z"]), &["abc", "x", "z"]));
     assert!(!matches(&shown(&["a"]), &["a", "b"]));
+    assert!(!matches(&shown(&["a  b"]), &["a b"]), "a page shows columns as they are");
 }

@@ -66,6 +66,18 @@ fn every_verb_with_pages_says_how_to_go_on_unless_the_reply_shows_it() {
 }
 
 #[test]
+fn a_partial_answer_says_in_words_what_it_lacks() {
+    let dir = loaded();
+    let from = ["rag", "-g", "people", "--from", "radium", "--from", "polonium"];
+    let walk = ["--path", "found_by,born_in", "--limit-rows", "1", "-o", "csv"];
+    let output = run(&[&from[..], &walk, &["--data", text(dir.path())]].concat());
+    assert_eq!(good(&output).lines().count(), 2);
+    let told = errors(&output);
+    let words = "warning: the answer is partial: hop 1 reached --limit-rows, facts read: 1\n";
+    assert_eq!(told, words);
+}
+
+#[test]
 fn a_result_that_cannot_be_written_is_no_success() {
     let dir = loaded();
     let data = text(dir.path());

@@ -7,7 +7,7 @@ use common::{Server, bad, good, hopbine, run};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 /// Long enough for a busy machine, far below what a verb waits by itself.
@@ -27,6 +27,7 @@ const ASKING: &[&str] = &[
     "graph list",
     "graph show g",
     "graph show g --stats",
+    "graph show g --relations",
     "graph create g --dim 2",
     "graph drop g --confirm g",
     "import jsonl /dev/null --graph g",
@@ -188,19 +189,17 @@ fn a_server_that_falls_silent_after_its_first_answers_is_given_up_on() {
 #[test]
 fn an_import_that_waits_for_a_silent_server_ends_at_ctrl_c() {
     let graph = r#"{"name":"g","config":{"ids":"names","vector":{"dim":4}}}"#;
-    let speak = move |asked: &str| match asked.starts_with("GET ") {
-        true => answer(graph),
-        false => String::new(),
+    let (heard, batches) = mpsc::channel();
+    let speak = move |asked: &str| {
+        if asked.starts_with("GET ") {
+            return answer(graph);
+        }
+        heard.send(()).expect("the test listens");
+        String::new()
     };
     let puppet = Puppet::start(speak);
     let child = start("import jsonl tests/data/people.jsonl --graph g", &["--url", &puppet.url]);
-    let until = Instant::now() + SOON;
-    while !puppet.asked().iter().any(|asked| asked.starts_with("PUT ")) {
-        assert!(Instant::now() < until, "no batch was sent");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    // The batch is on its way a moment before the import begins to wait for it.
-    std::thread::sleep(Duration::from_millis(300));
+    batches.recv_timeout(SOON).expect("a batch is sent");
     let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
     assert!(sent.expect("kill is there").success());
     let began = Instant::now();
@@ -211,7 +210,7 @@ fn an_import_that_waits_for_a_silent_server_ends_at_ctrl_c() {
 #[test]
 fn the_timeout_is_sent_where_the_call_takes_it() {
     let reply = r#"{"name":"g","config":{"ids":"u64"},"facts":[],"results":[],"not_found":[],
-        "graphs":[],"partial":false,"next_page_token":null}"#;
+        "graphs":[],"relations":[],"partial":false,"next_page_token":null}"#;
     let puppet = Puppet::start(move |_| answer(reply));
     let in_body = "\"timeout\":\"90000ms\"";
     let in_query = "timeout=90000ms";
@@ -225,6 +224,7 @@ fn the_timeout_is_sent_where_the_call_takes_it() {
         ("facts put --graph g --key a r b", in_query),
         ("facts put --graph g --key a r b --wait indexed", in_query),
         ("graph show g --stats", in_query),
+        ("graph show g --relations", in_query),
     ];
     for (line, wanted) in cases {
         let more = ["--url", &puppet.url, "--timeout", "90 s"];
@@ -243,6 +243,7 @@ fn every_verb_works_with_a_timeout_at_a_real_server() {
         "graph create g --dim 2",
         "graph show g",
         "graph show g --stats",
+        "graph show g --relations",
         "graph list",
         "facts put --graph g --key a r b --embedding [1,2] --wait indexed",
         "facts get --graph g --key a r b",

@@ -63,6 +63,7 @@ fn reads() -> Vec<Vec<&'static str>> {
         add(&["facts", "scan", "--page-size", "3", "--all"], &["--graph", "people"]);
         add(&["graph", "list"], &[]);
         add(&["graph", "show", "people"], &[]);
+        add(&["graph", "show", "people", "--relations"], &[]);
     }
     all
 }
@@ -94,6 +95,39 @@ fn answers_show_whole_paths() {
     let args = ["--path", "found_by,born_in", "-o", "csv", "--data", data];
     let csv = good(&run(&[&["rag"], QUESTION, &args].concat()));
     assert_eq!(csv.lines().next(), Some("distance,path,text"));
+}
+
+#[test]
+fn a_negative_weight_is_a_value_and_a_flag_in_its_place_is_none() {
+    let dir = loaded();
+    let ask = |more: &[&str]| {
+        let way = ["--path", "found_by", "--data", text(dir.path()), "-o", "csv"];
+        run(&[&["rag"], QUESTION, &way, more].concat())
+    };
+    let joined = ["--seed-weight=-1", "--hop-weights=-0.5"];
+    let apart = ["--seed-weight", "-1", "--hop-weights", "-0.5"];
+    let answer = good(&ask(&joined));
+    assert_eq!(good(&ask(&apart)), answer);
+    assert_ne!(good(&ask(&[])), answer);
+    let two = ["--path", "found_by,born_in", "--hop-weights", "-1,-1e-3"];
+    let data = ["--data", text(dir.path())];
+    good(&run(&[&["expand", "--from", "radium"], QUESTION, &two, &data].concat()));
+    for flag in ["--seed-weight", "--hop-weights"] {
+        let errors = bad(&ask(&[flag, "--exact-seeds"]), 2);
+        assert!(errors.contains(flag), "{errors}");
+    }
+}
+
+#[test]
+fn the_relations_of_a_graph_are_shown_with_their_numbers_of_facts() {
+    let dir = loaded();
+    let show = ["graph", "show", "people", "--relations", "--data", text(dir.path())];
+    let shown = good(&run(&[&show[..], &["-o", "csv"]].concat()));
+    let mut lines: Vec<&str> = shown.lines().skip(1).collect();
+    lines.sort_unstable();
+    assert_eq!(shown.lines().next(), Some("relation,facts"));
+    assert_eq!(lines, ["born_in,1", "found_by,2", "married,1"]);
+    bad(&run(&[&show[..], &["--stats"]].concat()), 2);
 }
 
 #[test]

@@ -166,7 +166,11 @@ fn unknown_relation(graph: &GraphInfo, name: &str, pointer: String) -> Problem {
     );
     let near = near_names(graph.relations.keys().map(String::as_str), name);
     if near.is_empty() {
-        return problem.hint("list the graph's relations to see their names");
+        let hint = format!(
+            "GET /v1/graphs/{0}/relations, or hopbine graph show {0} --relations, lists them",
+            graph.name
+        );
+        return problem.hint(hint);
     }
     let near: Vec<String> = near.iter().map(|name| format!("{name:?}")).collect();
     problem.hint(format!("did you mean {}?", near.join(" or ")))
@@ -255,7 +259,7 @@ mod tests {
         assert_eq!(problem.hint.as_deref(), Some("did you mean \"discovered\"?"));
         assert_eq!(problem.errors[0].pointer, "/p");
         let problem = relation_id(&graph, &name("xyz"), pointer).unwrap_err();
-        assert!(problem.hint.expect("a hint").starts_with("list"));
+        assert!(problem.hint.expect("a hint").ends_with("lists them"));
     }
 
     #[test]

@@ -56,6 +56,13 @@ pub enum CatalogueCommand {
     },
 }
 
+impl CatalogueCommand {
+    /// Whether it makes room on the disk, so that a full one must not refuse it.
+    pub fn gives_space_back(&self) -> bool {
+        matches!(self, Self::Drop { .. })
+    }
+}
+
 /// What a command did.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum CatalogueReply {
@@ -241,8 +248,9 @@ impl Catalogue {
         if !new.is_empty() {
             let graph = Arc::make_mut(entry);
             let ids = new.into_iter().map(|name| (name.clone(), relation_name_id(name)));
+            // No new version: that is one of the settings, which no write of facts may move under
+            // whoever is about to change them.
             graph.relations.extend(ids);
-            graph.version += 1;
         }
         Ok(CatalogueReply::Graph(entry.clone(), false))
     }
@@ -344,14 +352,18 @@ mod tests {
     }
 
     #[test]
-    fn relation_names_keep_their_ids_and_known_ones_change_no_version() {
+    fn relation_names_keep_their_ids_and_move_no_settings_under_a_patch() {
         let mut catalogue = Catalogue::default();
-        let (graph, _) = created(create(&mut catalogue, "g", GraphConfig::new(8, IdKind::Names)));
+        let (read, _) = created(create(&mut catalogue, "g", GraphConfig::new(8, IdKind::Names)));
         let names = vec!["knows".to_owned(), "likes".to_owned()];
-        let register = CatalogueCommand::Register { graph: graph.id, names };
+        let register = CatalogueCommand::Register { graph: read.id, names };
         let (graph, _) = created(catalogue.apply(register.clone()));
         assert_eq!(graph.relations["knows"], relation_name_id("knows"));
         let (again, _) = created(catalogue.apply(register));
-        assert_eq!(graph.version, again.version);
+        assert_eq!(graph, again);
+        let patch = GraphPatch { recall_target: Some(0.9), ..GraphPatch::default() };
+        let patch = CatalogueCommand::Patch { name: "g".into(), version: read.version, patch };
+        let (patched, _) = created(catalogue.apply(patch));
+        assert_eq!((patched.version, patched.relations.len()), (read.version + 1, 2));
     }
 }

@@ -34,7 +34,7 @@ impl Default for NodeConfig {
             merge_bytes_per_s_max: 0,
             log_segment_bytes: 64 << 20,
             inline_rows_max: 16_384,
-            worker_reads_max: 64,
+            worker_reads_max: 16,
             scrub_pause_ms: 60_000,
         }
     }

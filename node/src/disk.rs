@@ -13,10 +13,14 @@ use hopbine_proto::disk::{Disk, OsDisk};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The format that this version writes, and the newest that it reads.
 pub const FORMAT: u32 = 1;
 const FORMAT_TITLE: &str = "hopbine data folder";
+
+/// How long a holder has to write its name into the lock that it has just taken.
+const HOLDER_PAUSE: Duration = Duration::from_millis(20);
 
 /// The lock on a data folder; let go when dropped or when the process ends.
 pub struct FolderLock {
@@ -28,13 +32,23 @@ pub struct FolderLock {
 /// Fails with `Locked` naming the process that holds it.
 pub fn lock(dir: &Path) -> Result<FolderLock, NodeError> {
     make_durable(dir).map_err(NodeError::io(format!("create {}", dir.display())))?;
-    refuse_foreign(&OsDisk, dir)?;
     let path = dir.join("LOCK");
-    let opened = OpenOptions::new().create(true).read(true).write(true).truncate(false).open(&path);
-    let file = opened.map_err(NodeError::io(format!("open {}", path.display())))?;
+    let (mut options, looked) = (OpenOptions::new(), refuse_foreign(&OsDisk, dir));
+    // Nothing is made in a folder that is not ours. It may look like that while another process
+    // makes it, which has made its `LOCK` first.
+    options.create(looked.is_ok()).read(true).write(true).truncate(false);
+    let file = match (options.open(&path), looked) {
+        (Ok(file), _) => file,
+        (Err(_), Err(foreign)) => return Err(foreign),
+        (Err(error), Ok(())) => {
+            return Err(NodeError::io(format!("open {}", path.display()))(error));
+        }
+    };
     let mut lock = FolderLock { file, path };
     match lock.file.try_lock() {
         Ok(()) => {
+            // Nobody else makes anything now.
+            refuse_foreign(&OsDisk, dir)?;
             lock.say(None)?;
             Ok(lock)
         }
@@ -96,14 +110,17 @@ impl FolderLock {
     pub fn say(&mut self, url: Option<&str>) -> Result<(), NodeError> {
         let text = format!("{}\n{}\n", std::process::id(), url.unwrap_or_default());
         let written = (|| {
-            self.file.set_len(0)?;
+            // Cut last: a full disk has room for what overwrites.
             self.file.rewind()?;
-            self.file.write_all(text.as_bytes())
+            self.file.write_all(text.as_bytes())?;
+            self.file.set_len(text.len() as u64)
         })();
         written.map_err(NodeError::io(format!("write {}", self.path.display())))
     }
 
     fn holder(&mut self) -> (u32, Option<String>) {
+        // It may have taken the lock in this moment: then the file still names the one before it.
+        std::thread::sleep(HOLDER_PAUSE);
         let mut text = String::new();
         // Only for the message: an unreadable file leaves the holder unnamed.
         if self.file.read_to_string(&mut text).is_err() {
@@ -227,6 +244,55 @@ mod tests {
         }
         drop(held);
         lock(dir.path()).expect("free again");
+    }
+
+    #[test]
+    fn a_folder_that_another_process_is_making_is_locked_and_not_foreign() {
+        for made in ["node-id", "raft"] {
+            let dir = tempfile::tempdir().expect("a folder");
+            let held = lock(dir.path()).expect("free");
+            // A look for FORMAT that came too early, and a list of files that came late.
+            std::fs::create_dir(dir.path().join(made)).expect("made");
+            let refused = lock(dir.path()).err().expect("held");
+            assert!(matches!(refused, NodeError::Locked { .. }), "{made}: {refused}");
+            drop(held);
+            let refused = lock(dir.path()).err().expect("there is no FORMAT");
+            assert!(!matches!(refused, NodeError::Locked { .. }), "{made}: {refused}");
+        }
+        let dir = tempfile::tempdir().expect("a folder");
+        std::fs::write(dir.path().join("cat.jpg"), "meow").expect("written");
+        assert!(matches!(lock(dir.path()), Err(NodeError::Foreign { .. })));
+        assert!(!dir.path().join("LOCK").exists(), "nothing is made in a folder of others");
+        std::fs::write(dir.path().join("LOCK"), "theirs").expect("written");
+        assert!(matches!(lock(dir.path()), Err(NodeError::Foreign { .. })));
+        assert_eq!(std::fs::read(dir.path().join("LOCK")).expect("read"), b"theirs");
+    }
+
+    #[test]
+    fn of_many_first_starts_at_once_one_makes_the_folder() {
+        for _ in 0..20 {
+            let above = tempfile::tempdir().expect("a folder");
+            let dir = above.path().join("new");
+            let begin = std::sync::Barrier::new(4);
+            let start = |number: u64| {
+                begin.wait();
+                let held = lock(&dir)?;
+                check_format(&OsDisk, &dir)?;
+                Ok::<_, NodeError>((held, identity(&OsDisk, &dir, number)?))
+            };
+            let starts: Vec<_> = std::thread::scope(|scope| {
+                let threads: Vec<_> = (1..5).map(|n| scope.spawn(move || start(n))).collect();
+                threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+            });
+            let (made, refused): (Vec<_>, Vec<_>) = starts.into_iter().partition(Result::is_ok);
+            for error in refused.into_iter().filter_map(Result::err) {
+                assert!(matches!(error, NodeError::Locked { .. }), "{error}");
+            }
+            let made: Vec<_> = made.into_iter().filter_map(Result::ok).collect();
+            assert_eq!(made.len(), 1);
+            let known = known_identity(&OsDisk, &dir).expect("read");
+            assert_eq!(known, Some(made[0].1));
+        }
     }
 
     #[test]

@@ -4,6 +4,10 @@ use hopbine_proto::status::{Code, Problem};
 use std::io;
 use std::path::PathBuf;
 
+/// What a user can do about a full disk.
+pub const MAKE_SPACE: &str =
+    "drop a graph, which needs no space, or free some on the disk; deleting facts needs it, too";
+
 /// An error that concerns the whole node, not one request.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {

@@ -156,6 +156,11 @@ impl Machine for Meta {
         }
     }
 
+    /// On a full disk the drop of a graph is how space comes back.
+    fn uses_reserve(&self) -> bool {
+        true
+    }
+
     fn recovered(&self) -> Checkpoint {
         self.state().durable.clone()
     }

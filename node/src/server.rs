@@ -6,7 +6,7 @@
 
 use crate::catalogue::{CatalogueCommand, CatalogueReply};
 use crate::driver::{Hosted, Node, problem_of};
-use crate::error::{NodeError, not_hosted};
+use crate::error::{MAKE_SPACE, NodeError, not_hosted};
 use crate::replica::{BatchReply, encode_ops};
 use hopbine_proto::call::{
     CountReply, EntityReply, FetchReply, FetchRequest, Freshness, HopReply, HopRequest,
@@ -370,13 +370,14 @@ impl Node {
             let detail = format!("the process must stop and start again: {reason}");
             return Some(Problem::new(Code::ShardUnavailable, detail).retry_after_ms(1_000));
         }
-        if hosted.shard.write_pressure() == Pressure::Full {
-            let detail = "the memtable is full and the last one is still being flushed";
-            return Some(Problem::new(Code::Overloaded, detail).retry_after_ms(200));
+        if self.upkeep.disk_full() {
+            let problem = Problem::new(Code::DiskFull, "there is no space for new data");
+            return Some(problem.hint(MAKE_SPACE).retry_after_ms(5_000));
         }
-        let full = self.upkeep.disk_full();
+        let full = hosted.shard.write_pressure() == Pressure::Full;
         full.then(|| {
-            Problem::new(Code::DiskFull, "there is no space for new data").retry_after_ms(5_000)
+            let detail = "the memtable is full and the last one is still being flushed";
+            Problem::new(Code::Overloaded, detail).retry_after_ms(200)
         })
     }
 
@@ -476,7 +477,8 @@ fn node_problem(error: NodeError) -> Problem {
         }
         _ => Code::ShardUnavailable,
     };
-    Problem::new(code, error.to_string()).retry_after_ms(1_000)
+    let problem = Problem::new(code, error.to_string()).retry_after_ms(1_000);
+    if code == Code::DiskFull { problem.hint(MAKE_SPACE) } else { problem }
 }
 
 fn unexpected(reply: &CatalogueReply) -> Problem {

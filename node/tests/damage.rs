@@ -1,7 +1,9 @@
 //! A shard that meets damage stops alone.
 
+mod common;
+
 use hopbine_node::{Node, NodeConfig, Parts};
-use hopbine_proto::call::{Wait, WriteBatch, WriteContext, WriteOp};
+use hopbine_proto::call::WriteOp;
 use hopbine_proto::graph::{GraphConfig, GraphInfo, IdKind};
 use hopbine_proto::sim_disk::SimDisk;
 use hopbine_proto::status::{CallError, Code};
@@ -15,15 +17,7 @@ async fn write(node: &Node, graph: &GraphInfo, entities: &[u64]) -> Result<(), C
         let key = FactKey::new(*entity, 1, 2);
         WriteOp::Upsert(Fact { key, names: None, embedding: None, payload: None })
     };
-    let at = WriteContext {
-        graph: graph.id,
-        shard: graph.shards[0].id,
-        epoch: graph.shards[0].epoch,
-        deadline: node.clock().monotonic() + Duration::from_secs(20),
-        wait: Wait::default(),
-    };
-    let ops = entities.iter().map(fact).collect();
-    node.write(at, WriteBatch { ops, idempotency: None }).await.map(|_| ())
+    common::write_once(node, graph, entities.iter().map(fact).collect()).await.map(|_| ())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

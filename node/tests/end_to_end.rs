@@ -1,23 +1,23 @@
 //! One node over a real folder and over a simulated disk: what was acknowledged is there after
 //! every kind of stop.
 
+mod common;
+
+use common::{read_at, write};
 use hopbine_node::{Node, NodeConfig, NodeError, Parts, check_folder};
-use hopbine_proto::call::{Arrival, FrontierEntity};
 use hopbine_proto::call::{
-    FetchRequest, Freshness, HopOutput, HopRequest, Idempotency, ReadContext, Relations, SeedMode,
-    SeedRequest, Wait, With, WriteBatch, WriteContext, WriteOp, WriteReply,
+    Arrival, FetchRequest, FrontierEntity, HopOutput, HopRequest, Idempotency, Relations, SeedMode,
+    SeedRequest, With, WriteOp,
 };
 use hopbine_proto::disk::Disk;
 use hopbine_proto::graph::{GraphConfig, GraphInfo, IdKind};
 use hopbine_proto::score::ScoreMode;
 use hopbine_proto::sim_disk::{SimDisk, Tear};
 use hopbine_proto::status::{CallError, Code};
-use hopbine_proto::{EntityId, Fact, FactKey, LogIndex, RequestId, shard_map};
+use hopbine_proto::{EntityId, Fact, FactKey, RequestId};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-
-const PATIENCE: Duration = Duration::from_secs(20);
 
 fn config() -> NodeConfig {
     let memtable_bytes_max = 64 << 10;
@@ -38,46 +38,6 @@ fn fact(entity: u64, target: u64, serial: u64) -> Fact {
         names: None,
         embedding: Some(embedding.into()),
         payload: Some(format!("{{\"serial\":{serial}}}").into()),
-    }
-}
-
-fn read_at(node: &Node, graph: &GraphInfo, entity: u64, request: u128) -> ReadContext {
-    let shard = &graph.shards[shard_map::owner(&graph.shards, EntityId(entity))];
-    ReadContext {
-        graph: graph.id,
-        shard: shard.id,
-        epoch: shard.epoch,
-        request: RequestId(request),
-        freshness: Freshness::Strong,
-        min_index: LogIndex(0),
-        deadline: node.clock().monotonic() + PATIENCE,
-    }
-}
-
-async fn write(
-    node: &Node,
-    graph: &GraphInfo,
-    ops: Vec<WriteOp>,
-    idempotency: Option<Idempotency>,
-) -> Result<WriteReply, CallError> {
-    let entity = ops[0].entity();
-    let shard = &graph.shards[shard_map::owner(&graph.shards, entity)];
-    let at = WriteContext {
-        graph: graph.id,
-        shard: shard.id,
-        epoch: shard.epoch,
-        deadline: node.clock().monotonic() + PATIENCE,
-        wait: Wait::Committed,
-    };
-    loop {
-        let batch = WriteBatch { ops: ops.clone(), idempotency };
-        match node.write(at.clone(), batch).await {
-            // Nothing was written: the flush lags behind on a busy machine.
-            Err(CallError::Problem(problem)) if problem.code == Code::Overloaded => {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-            outcome => return outcome,
-        }
     }
 }
 
@@ -318,6 +278,7 @@ async fn a_power_loss_while_graphs_come_and_go_is_no_damage() {
         assert_eq!(disk.list(&dir.join("shards")).expect("listed"), shards, "at point {point}");
         node.shutdown().await.expect("stopped");
         point += 1;
+        assert!(point < 2_000, "the rounds never got through");
     }
     assert!(point > 20, "{point} points are too few");
 }

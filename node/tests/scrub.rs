@@ -1,9 +1,10 @@
 //! The background check of what lies on disk.
 
+mod common;
+
 use hopbine_node::{Node, NodeConfig};
-use hopbine_proto::call::{Wait, WriteBatch, WriteContext, WriteOp};
+use hopbine_proto::call::WriteOp;
 use hopbine_proto::graph::{GraphConfig, GraphInfo, IdKind};
-use hopbine_proto::status::{CallError, Code};
 use hopbine_proto::{Fact, FactKey};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -17,22 +18,8 @@ fn fact(entity: u64) -> Fact {
 
 /// Writes a hundred facts, as soon as there is room for them.
 async fn write(node: &Node, graph: &GraphInfo, first: u64) {
-    let ops: Vec<WriteOp> = (first..first + 100).map(|id| WriteOp::Upsert(fact(id))).collect();
-    loop {
-        let at = WriteContext {
-            graph: graph.id,
-            shard: graph.shards[0].id,
-            epoch: graph.shards[0].epoch,
-            deadline: node.clock().monotonic() + Duration::from_secs(20),
-            wait: Wait::default(),
-        };
-        match node.write(at, WriteBatch { ops: ops.clone(), idempotency: None }).await {
-            Err(CallError::Problem(problem)) if problem.code == Code::Overloaded => {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-            outcome => return drop(outcome.expect("written")),
-        }
-    }
+    let ops = (first..first + 100).map(|id| WriteOp::Upsert(fact(id))).collect();
+    common::write(node, graph, ops, None).await.expect("written");
 }
 
 /// Flips a bit of every segment of a shard.

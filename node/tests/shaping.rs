@@ -1,13 +1,12 @@
 //! Creating, changing and dropping graphs whose callers go away in the middle.
 
+mod common;
+
+use common::{read_at, write_once};
 use hopbine_node::{Node, NodeConfig};
-use hopbine_proto::call::{
-    Freshness, ReadContext, Relations, SeedMode, SeedRequest, Wait, WriteBatch, WriteContext,
-    WriteOp,
-};
-use hopbine_proto::graph::{GraphConfig, GraphInfo, IdKind, IndexConfig};
-use hopbine_proto::status::CallError;
-use hopbine_proto::{Fact, FactKey, LogIndex, RequestId};
+use hopbine_proto::call::{Relations, SeedMode, SeedRequest, WriteOp};
+use hopbine_proto::graph::{GraphConfig, IdKind, IndexConfig};
+use hopbine_proto::{Fact, FactKey};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
@@ -50,15 +49,7 @@ async fn a_graph_whose_creator_goes_away_is_usable() {
         dropped += usize::from(dropped_once(create, there).await);
         let graph = node.graph(&name).expect("in the catalogue");
         let usable = eventually(async || {
-            let at = ReadContext {
-                graph: graph.id,
-                shard: graph.shards[0].id,
-                epoch: graph.shards[0].epoch,
-                request: RequestId(1),
-                freshness: Freshness::Strong,
-                min_index: LogIndex(0),
-                deadline: node.clock().monotonic() + Duration::from_secs(5),
-            };
+            let at = read_at(&node, &graph, 0, 1);
             let (query, relations, filter) = (vec![1.0; 4].into(), Relations::Any, None);
             let ask = SeedRequest { query, k: 1, relations, filter, mode: SeedMode::Auto };
             node.seeds(at, Arc::new(ask)).await.is_ok()
@@ -146,17 +137,6 @@ fn fact(entity: u64) -> Fact {
     Fact { key: FactKey::new(entity, 1, 2), names, embedding: Some(embedding.into()), payload }
 }
 
-async fn write(node: &Node, graph: &GraphInfo, ops: Vec<WriteOp>) -> Result<(), CallError> {
-    let at = WriteContext {
-        graph: graph.id,
-        shard: graph.shards[0].id,
-        epoch: graph.shards[0].epoch,
-        deadline: node.clock().monotonic() + Duration::from_secs(20),
-        wait: Wait::default(),
-    };
-    node.write(at, WriteBatch { ops, idempotency: None }).await.map(|_| ())
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_graph_dropped_while_it_is_sealed_takes_nothing_else_with_it() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -179,14 +159,15 @@ async fn a_graph_dropped_while_it_is_sealed_takes_nothing_else_with_it() {
     while !sealing() {
         assert!(rows < 100_000, "nothing is sealed");
         let ops = (rows..rows + 500).map(|entity| WriteOp::Upsert(fact(entity))).collect();
-        write(&node, &sealed, ops).await.expect("written");
+        write_once(&node, &sealed, ops).await.expect("written");
         rows += 500;
     }
     assert!(rows > 8_192, "{rows} rows get no graph");
     node.drop_graph("sealed".into()).await.expect("dropped");
     assert!(eventually(async || !folder.exists()).await, "the folder stays");
     assert_eq!(node.failure(), None);
-    write(&node, &other, vec![WriteOp::Upsert(fact(1))]).await.expect("the other graph works");
+    let ops = vec![WriteOp::Upsert(fact(1))];
+    write_once(&node, &other, ops).await.expect("the other graph works");
     node.settle().await.expect("settled");
     assert_eq!(node.failure(), None);
     node.shutdown().await.expect("stopped");

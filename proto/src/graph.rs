@@ -172,7 +172,7 @@ pub struct GraphInfo {
     pub name: String,
     /// What it was created or patched to be.
     pub config: GraphConfig,
-    /// Grows with every change of config, relations or shards; the ETag.
+    /// Grows with every change of `config`, and with nothing else; the ETag.
     pub version: u64,
     /// Relation names and their ids; empty in a `u64` graph.
     pub relations: BTreeMap<String, RelationId>,

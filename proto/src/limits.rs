@@ -90,5 +90,8 @@ pub const SESSIONS_MAX: usize = 10_000;
 pub const SESSION_AGE_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Bytes of an `Idempotency-Key` header.
 pub const IDEMPOTENCY_KEY_BYTES_MAX: usize = 256;
+/// Bytes of each text of a problem: names and values of a request are repeated in it, and may be as
+/// long as the request.
+pub const PROBLEM_TEXT_BYTES_MAX: usize = 4 * 1024;
 /// Bytes of a `query.text`.
 pub const QUERY_TEXT_BYTES_MAX: usize = 1024 * 1024;

@@ -3,6 +3,7 @@
 //! `Problem` is what a user sees; `CallError` is what a coordinator gets from a shard.
 
 use crate::ids::{Epoch, LogIndex, NodeId, ShardId};
+use crate::limits::PROBLEM_TEXT_BYTES_MAX;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -159,11 +160,11 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// A problem of `code`.
+    /// A problem of `code`. Its texts, and those added to it, end after `PROBLEM_TEXT_BYTES_MAX`.
     pub fn new(code: Code, detail: impl Into<String>) -> Self {
         Self {
             code,
-            detail: detail.into(),
+            detail: bounded(detail.into()),
             hint: None,
             errors: Vec::new(),
             retry_after_ms: None,
@@ -173,13 +174,14 @@ impl Problem {
 
     /// The same with advice.
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
-        self.hint = Some(hint.into());
+        self.hint = Some(bounded(hint.into()));
         self
     }
 
     /// The same with a place in the request body.
     pub fn at(mut self, pointer: impl Into<String>, detail: impl Into<String>) -> Self {
-        self.errors.push(Fault { pointer: pointer.into(), detail: detail.into() });
+        let (pointer, detail) = (bounded(pointer.into()), bounded(detail.into()));
+        self.errors.push(Fault { pointer, detail });
         self
     }
 
@@ -188,6 +190,16 @@ impl Problem {
         self.retry_after_ms = Some(ms);
         self
     }
+}
+
+/// `text`, or its beginning when it is too long.
+fn bounded(mut text: String) -> String {
+    if text.len() > PROBLEM_TEXT_BYTES_MAX {
+        text.truncate(text.floor_char_boundary(PROBLEM_TEXT_BYTES_MAX));
+        text.push_str("...");
+        text.shrink_to_fit();
+    }
+    text
 }
 
 impl fmt::Display for Problem {
@@ -247,6 +259,21 @@ impl From<Problem> for CallError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_problem_repeats_a_bounded_part_of_what_a_client_sent() {
+        for long in ["x".repeat(1 << 20), "\u{20ac}".repeat(1 << 20)] {
+            let problem =
+                Problem::new(Code::InvalidRequest, &*long).at(&*long, &*long).hint(&*long);
+            let hint = problem.hint.unwrap_or_default();
+            for text in [&problem.detail, &hint, &problem.errors[0].pointer] {
+                assert!(text.len() <= PROBLEM_TEXT_BYTES_MAX + 3 && text.ends_with("..."));
+                assert!(long.starts_with(text.trim_end_matches('.')));
+            }
+        }
+        let short = Problem::new(Code::InvalidRequest, "x".repeat(PROBLEM_TEXT_BYTES_MAX));
+        assert!(!short.detail.ends_with('.'));
+    }
 
     #[test]
     fn every_code_has_its_own_text_and_its_serde_name_is_that_text() {

@@ -46,6 +46,13 @@ pub trait Machine: Send + Sync + 'static {
         false
     }
 
+    /// Whether its commands are few and small, so that all of them may use what a full disk leaves
+    /// to votes: one that gives space back (`Group::propose_freeing`) must not wait behind others
+    /// of its group that wait for that space.
+    fn uses_reserve(&self) -> bool {
+        false
+    }
+
     /// What the machine holds when its group starts; entries above it are applied again.
     fn recovered(&self) -> Checkpoint;
 

@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
-use support::{DIR, Held, Op, Story, append, open};
+use support::{DIR, Held, Later, Op, Story, Waiting, append, open, open_with};
 
 const SEGMENT: u64 = 4_096;
 
@@ -27,13 +27,18 @@ struct World {
 }
 
 impl World {
-    /// Runs a round; `false` when the disk failed under it.
-    fn round(&mut self, log: &SharedLog, round: &[(u64, Op)]) -> bool {
+    /// Submits a round of changes.
+    fn submit(&mut self, log: &SharedLog, round: &[(u64, Op)]) -> Vec<(u64, Waiting)> {
         let mut waiting = Vec::new();
         for (group, op) in round {
             let story = self.stories.entry(*group).or_default();
             waiting.push((*group, story.submit(log, GroupId(*group), op)));
         }
+        waiting
+    }
+
+    /// Waits for a round; `false` when the disk failed under it.
+    fn settle(&mut self, waiting: Vec<(u64, Waiting)>) -> bool {
         let mut alive = true;
         for (group, receiver) in waiting {
             let story = self.stories.get_mut(&group).expect("just submitted to");
@@ -81,7 +86,8 @@ fn run(disk: &SimDisk, world: &mut World, script: &[Vec<(u64, Op)>]) -> Result<(
     let log = open(disk, SEGMENT)?;
     world.reopened(&log);
     for round in script {
-        if !world.round(&log, round) {
+        let waiting = world.submit(&log, round);
+        if !world.settle(waiting) {
             return Err(log.failed().expect("a refused change has a reason"));
         }
     }
@@ -93,11 +99,12 @@ fn run(disk: &SimDisk, world: &mut World, script: &[Vec<(u64, Op)>]) -> Result<(
 fn what_is_acknowledged_survives_a_power_loss_at_every_sync_point() {
     let script = script();
     let half = script.len() / 2;
-    let points = cut_everywhere(0, |disk, world| {
+    let whole = |disk: &SimDisk, world: &mut World| {
         run(disk, world, &script[..half])?;
         run(disk, world, &script[half..])
-    });
-    assert!(points > 50, "{points} sync points");
+    };
+    let cuts = cut_everywhere(0, whole, |disk| written_again(disk, GroupId(3)).is_some());
+    assert!(cuts.points > 50 && cuts.moved > 0, "{cuts:?}");
 }
 
 #[test]
@@ -120,18 +127,32 @@ fn who_still_holds_a_removed_group_writes_nothing_behind_its_end() {
     assert_eq!(log.group(GroupId(1)).last(), LogPosition::new(7, 1));
 }
 
+/// What was cut.
+#[derive(Debug)]
+struct Cuts {
+    /// Sync points of a run that nothing happens to.
+    points: u64,
+    /// Runs that had moved what the caller asked for when they were cut.
+    moved: u64,
+}
+
 /// Runs `whole` with the power lost at each of its sync points, and at `more` beyond those that a
-/// first run had. Returns how many that were.
-fn cut_everywhere(more: u64, whole: impl Fn(&SimDisk, &mut World) -> Result<(), LogError>) -> u64 {
+/// first run had. `moved` looks at a disk as the power goes.
+fn cut_everywhere(
+    more: u64,
+    whole: impl Fn(&SimDisk, &mut World) -> Result<(), LogError>,
+    moved: impl Fn(&SimDisk) -> bool,
+) -> Cuts {
     let disk = SimDisk::new();
     whole(&disk, &mut World::default()).expect("nothing fails");
-    let points = disk.sync_points();
-    for point in 0..=points + more {
+    let mut cuts = Cuts { points: disk.sync_points(), moved: 0 };
+    for point in 0..=cuts.points + more {
         for tear in [Tear::Lost, Tear::HalfOfFirst, Tear::Kept] {
             let (disk, mut world) = (SimDisk::new(), World::default());
             disk.fail_from(point);
             let result = whole(&disk, &mut world);
             assert!(result.is_err() || disk.sync_points() <= point, "went on after {point}");
+            cuts.moved += u64::from(result.is_err() && moved(&disk));
             disk.crash(tear);
             // Reading alone changes nothing and finds nothing wrong.
             if disk.list(Path::new(DIR)).is_ok() {
@@ -141,11 +162,11 @@ fn cut_everywhere(more: u64, whole: impl Fn(&SimDisk, &mut World) -> Result<(), 
             run(&disk, &mut world, &[]).expect("and after another start");
         }
     }
-    points
+    cuts
 }
 
-/// Changes of three groups that vote first and are then never idle, as one round.
-fn busy_script() -> Script {
+/// Changes of three groups that vote first and are then never idle.
+fn busy_round() -> Vec<(u64, Op)> {
     let append = |term, count, bytes| Op::Append { term, count, bytes };
     let mut round = vec![
         (1, Op::Vote { term: 1, committed: true }),
@@ -167,37 +188,65 @@ fn busy_script() -> Script {
         ]);
     }
     round.extend([(2, Op::Vote { term: 40, committed: true }), (1, append(40, 4, 700))]);
-    vec![round]
+    round
 }
 
-/// Whether a vote that was cast before all entries of its group stands before some of them only.
-fn moved_under_way(disk: &SimDisk, group: GroupId) -> bool {
-    let records = disk.files().into_iter().flat_map(|path| {
+/// The records of a group, each with its segment, and among them the first place where a vote that
+/// was cast in the first segment is written again.
+fn written_again(disk: &SimDisk, group: GroupId) -> Option<(Vec<(u64, Head)>, usize)> {
+    let mut heads = Vec::new();
+    for path in disk.files() {
         let bytes = disk.read(&path).expect("read");
         let name = path.file_stem().and_then(|name| name.to_str()).expect("a name");
-        let (listing, _) = segment::scan(&bytes, name.parse().expect("a number"));
-        listing.records.into_iter().map(|listed| listed.head)
-    });
-    let heads: Vec<Head> = records.filter(|head| head.group == group).collect();
-    let place = |kind| heads.iter().position(|head| head.kind == kind);
-    let last_entry = heads.iter().rposition(|head| head.kind == Kind::Entry);
-    let vote = place(Kind::VoteCommitted);
-    disk.files().iter().all(|path| !path.ends_with(format!("{:020}.log", 1)))
-        && vote.is_some()
-        && vote < last_entry
+        let number: u64 = name.parse().expect("a number");
+        let (listing, _) = segment::scan(&bytes, number);
+        let of_group = listing.records.iter().map(|listed| listed.head);
+        heads.extend(of_group.filter(|head| head.group == group).map(|head| (number, head)));
+    }
+    let again = |(number, head): &(u64, Head)| *number > 1 && head.kind == Kind::VoteCommitted;
+    let place = heads.iter().position(again)?;
+    Some((heads, place))
+}
+
+/// Whether a vote is written again in front of entries that its group appended later.
+fn moved_under_way(disk: &SimDisk, group: GroupId) -> bool {
+    written_again(disk, group).is_some_and(|(heads, place)| {
+        heads[place..].iter().any(|(_, head)| head.kind == Kind::Entry)
+    })
+}
+
+/// Runs a round whose changes are all submitted before the log thread takes the first of them.
+fn run_gathered(disk: &SimDisk, world: &mut World, round: &[(u64, Op)]) -> Result<(), LogError> {
+    let thread = Later::default();
+    let log = open_with(Arc::new(disk.clone()), &thread, SEGMENT)?;
+    let starter = thread.starter();
+    world.reopened(&log);
+    let waiting = world.submit(&log, round);
+    drop(starter);
+    if !world.settle(waiting) {
+        return Err(log.failed().expect("a refused change has a reason"));
+    }
+    log.close();
+    log.failed().map_or(Ok(()), Err)
 }
 
 #[test]
 fn what_is_acknowledged_survives_a_power_loss_while_busy_groups_give_space_back() {
-    // How changes gather into batches varies, and with it what is moved and the sync points.
-    let moves = || {
-        let disk = SimDisk::new();
-        run(&disk, &mut World::default(), &busy_script()).expect("nothing fails");
-        [1, 3].iter().any(|group| moved_under_way(&disk, GroupId(*group)))
-    };
-    assert!((0..50).any(|_| moves()));
-    let points = cut_everywhere(5, |disk, world| run(disk, world, &busy_script()));
-    assert!(points > 20, "{points} sync points");
+    let round = busy_round();
+    let moved = |disk: &SimDisk| [1, 3].iter().any(|group| moved_under_way(disk, GroupId(*group)));
+    // The same batches in every run, so what the first one moves is moved in those that are cut.
+    for lives in [1, 2, 3] {
+        let whole = |disk: &SimDisk, world: &mut World| {
+            let mut parts = round.chunks(round.len().div_ceil(lives));
+            parts.try_for_each(|part| run_gathered(disk, world, part))
+        };
+        let cuts = cut_everywhere(0, whole, moved);
+        assert!(cuts.moved > 0, "{lives} lives: {cuts:?}");
+    }
+    // As the log thread comes upon the changes: the batches vary, and with them the sync points.
+    let script = vec![round];
+    let cuts = cut_everywhere(5, |disk, world| run(disk, world, &script), moved);
+    assert!(cuts.points > 20, "{cuts:?}");
 }
 
 fn any_op() -> impl Strategy<Value = Op> {

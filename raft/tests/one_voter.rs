@@ -103,7 +103,9 @@ async fn errors_say_what_to_do_next() {
     assert_eq!(toy.applied().len(), done);
     toy.halt();
     assert_eq!(node.propose(&group, b"x").await, Err(RaftError::Unknown(id)));
+    let halted = Instant::now();
     loop {
+        assert!(halted.elapsed() < Duration::from_secs(30), "the group never fails");
         // Raft notes a moment later that its machine is gone; until then the fate is unknown.
         match node.propose(&group, b"x").await {
             Err(RaftError::Failed { .. }) => break,
@@ -177,7 +179,9 @@ async fn a_machine_that_lost_what_the_log_gave_up_is_refused() {
     node.propose(&group, b"kept in the file").await.expect("proposed");
     toy.flush();
     group.purge_to_checkpoint().await.expect("purged");
+    let purged = Instant::now();
     while group.log_range().0.index < group.applied().index {
+        assert!(purged.elapsed() < Duration::from_secs(30), "{:?}", group.log_range());
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     node.groups.stop_group(group.id()).await;

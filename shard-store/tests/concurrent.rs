@@ -108,6 +108,15 @@ fn check(view: &View) {
     assert_eq!(hopped, sorted, "hop at {index}");
 }
 
+/// Ends all threads when one of them panics: nobody waits for what it would have done.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_or(std::thread::panicking(), Ordering::Release);
+    }
+}
+
 #[test]
 fn every_view_shows_one_moment_while_everything_moves() {
     let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
@@ -117,6 +126,7 @@ fn every_view_shows_one_moment_while_everything_moves() {
         for reader in 0..2 {
             let (shard, done, checks) = (&shard, &done, &checks);
             scope.spawn(move || {
+                let _ends = Ends(done);
                 let mut old = shard.view();
                 while !done.load(Ordering::Acquire) {
                     let view = shard.view();
@@ -132,6 +142,7 @@ fn every_view_shows_one_moment_while_everything_moves() {
         for merges in [false, true] {
             let (shard, done) = (&shard, &done);
             scope.spawn(move || {
+                let _ends = Ends(done);
                 while !done.load(Ordering::Acquire) {
                     let did = match merges {
                         true => shard.compact_once().expect("merged"),
@@ -143,8 +154,9 @@ fn every_view_shows_one_moment_while_everything_moves() {
                 }
             });
         }
+        let _ends = Ends(&done);
         for index in 1..=ENTRIES {
-            while shard.write_pressure() == Pressure::Full {
+            while shard.write_pressure() == Pressure::Full && !done.load(Ordering::Acquire) {
                 std::thread::yield_now();
             }
             shard.apply(1, LogIndex(index), &batch(index)).expect("applied");
@@ -153,7 +165,7 @@ fn every_view_shows_one_moment_while_everything_moves() {
             }
         }
         // At least as many moments are looked at as the machine has time for, and some surely.
-        while checks.load(Ordering::Relaxed) < 50 {
+        while checks.load(Ordering::Relaxed) < 50 && !done.load(Ordering::Acquire) {
             std::thread::yield_now();
         }
         done.store(true, Ordering::Release);

@@ -20,6 +20,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -122,6 +123,10 @@ pub async fn run(session: &Session, verb: &Import) -> Result<(), Failure> {
         progress: Progress::start(),
         size,
     };
+    // From before the first batch is sent, so that no Ctrl-C falls between two waits.
+    let interrupts = signal(SignalKind::interrupt());
+    let mut interrupts =
+        interrupts.map_err(|error| Failure::Failed(format!("signals: {error}")))?;
     let mut fault = None;
     while let Some(item) = next.take() {
         let step = async {
@@ -131,14 +136,14 @@ pub async fn run(session: &Session, verb: &Import) -> Result<(), Failure> {
         };
         let stepped = tokio::select! {
             stepped = step => stepped,
-            _ = tokio::signal::ctrl_c() => Err(Failure::Interrupted),
+            _ = interrupts.recv() => Err(Failure::Interrupted),
         };
         if let Err(error) = stepped {
             fault = Some(error);
             break;
         }
     }
-    loader.finish(fault).await
+    loader.finish(fault, interrupts).await
 }
 
 /// The input and its size in bytes, when it has one.
@@ -270,12 +275,16 @@ impl Loader<'_> {
     }
 
     /// Waits for what is on its way, and says what was loaded, also after a fault.
-    async fn finish(mut self, mut fault: Option<Failure>) -> Result<(), Failure> {
+    async fn finish(
+        mut self,
+        mut fault: Option<Failure>,
+        mut interrupts: Signal,
+    ) -> Result<(), Failure> {
         while !self.flying.is_empty() {
             let landed = tokio::select! {
                 landed = self.landed() => landed,
                 // Pressed again, or for the first time when all is sent: waited long enough.
-                _ = tokio::signal::ctrl_c() => {
+                _ = interrupts.recv() => {
                     self.flying.abort_all();
                     Err(Failure::Interrupted)
                 }
@@ -287,7 +296,7 @@ impl Loader<'_> {
         if fault.is_none() && self.args.wait == "indexed" {
             let settled = tokio::select! {
                 settled = self.settled() => settled,
-                _ = tokio::signal::ctrl_c() => Err(Failure::Interrupted),
+                _ = interrupts.recv() => Err(Failure::Interrupted),
             };
             fault = settled.err();
         }

@@ -102,7 +102,7 @@ impl Parser<'_> {
             return Err(bad(pointer, detail));
         }
         let fields = fields(value, &CONDITION_FIELDS, pointer)?;
-        if FILTER_FIELDS.iter().any(|name| fields.contains_key(*name)) {
+        if is_filter(value, &fields) {
             return Ok(Condition::Nested(self.filter(&fields, pointer, depth + 1)?));
         }
         if let Some(relations) = fields.get("relation") {
@@ -110,7 +110,8 @@ impl Parser<'_> {
             return self.relation(relations, &format!("{pointer}/relation"));
         }
         let Some(key) = fields.get("key") else {
-            let detail = "a condition has a key, a relation, or is a filter itself";
+            let detail = "a condition has a key or a relation that is not null, \
+                          or is a filter itself: must, should, must_not";
             return Err(bad(pointer, detail));
         };
         let path = path(key, &format!("{pointer}/key"))?;
@@ -188,6 +189,14 @@ fn relation_ref(value: &Value, place: impl Fn() -> String) -> Result<RelationRef
         (_, Some(number)) => Ok(RelationRef::Number(number)),
         _ => Err(bad(place(), "a relation is a name or a number")),
     }
+}
+
+/// Whether a condition is a filter itself. Without any field it is one that lets everything pass,
+/// as at the top; what names a key or a relation and leaves it null is none at either place.
+fn is_filter(condition: &Value, fields: &Fields<'_>) -> bool {
+    let is_list = |name: &str| FILTER_FIELDS.contains(&name);
+    let only_lists = || condition.as_object().is_some_and(|all| all.keys().all(|n| is_list(n)));
+    fields.keys().any(|name| is_list(name)) || only_lists()
 }
 
 /// Refuses fields other than `known`.
@@ -275,6 +284,17 @@ mod tests {
     }
 
     #[test]
+    fn a_filter_without_conditions_lets_everything_pass_at_every_level() {
+        for empty in [json!({}), json!({"must": []}), json!({"should": null})] {
+            assert_eq!(parse(empty.clone()), Ok(None));
+            for (list, passes) in [("must", true), ("should", true), ("must_not", false)] {
+                let filter = parse(json!({list: [empty]})).expect("a filter").expect("nested");
+                assert_eq!(filter.matches(RelationId(1), &Value::Null), passes, "{list} {empty}");
+            }
+        }
+    }
+
+    #[test]
     fn a_field_that_is_null_counts_as_absent_at_every_level() {
         let plain = json!({"must": [
             {"key": "a", "match": 1},
@@ -326,7 +346,9 @@ mod tests {
             (json!({"mus~t/": []}), "/filter/mus~0t~1"),
             (json!({"must": {}}), "/filter/must"),
             (json!({"must": [1]}), "/filter/must/0"),
-            (json!({"must": [{}]}), "/filter/must/0"),
+            (json!({"must": [{"key": null}]}), "/filter/must/0"),
+            (json!({"must": [{"relation": null}]}), "/filter/must/0"),
+            (json!({"must": [{"match": 1}]}), "/filter/must/0"),
             (json!({"must": [{"key": 1}]}), "/filter/must/0/key"),
             (json!({"must": [{"key": "a..b", "exists": true}]}), "/filter/must/0/key"),
             (json!({"must": [{"key": "a"}]}), "/filter/must/0"),
@@ -345,7 +367,7 @@ mod tests {
         ] {
             let problem = parse(value.clone()).expect_err(&value.to_string());
             let place = problem.errors[0].pointer.as_str();
-            // A condition without any field is refused before its depth is.
+            // A test that is null counts as absent: the condition without it is what is wrong.
             assert!(pointer.starts_with(place), "{value}: {problem}");
             assert_eq!(problem.code, Code::BadFilter, "{value}");
         }

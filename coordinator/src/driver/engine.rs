@@ -1,6 +1,7 @@
 //! [`Engine`]: its parts, questions and writes.
 
-use super::call::{Call, Failure};
+use super::admission::Admission;
+use super::call::{Call, Failure, too_late};
 use super::turns::Turns;
 use crate::check::{self, facts::Places};
 use crate::client::{Catalogue, Shards};
@@ -56,6 +57,7 @@ pub(crate) struct Parts {
     instance: u64,
     requests: AtomicU64,
     ways: Semaphore,
+    admission: Admission,
     pub replies: Arc<ReplyMemory>,
     pub reads: Turns,
     embedders: Mutex<HashMap<(Tokenizer, u32), Arc<Lexical>>>,
@@ -78,6 +80,7 @@ impl Engine {
             instance: RandomState::new().hash_one(0),
             requests: AtomicU64::new(0),
             ways: Semaphore::new(WAY_PIECES),
+            admission: Admission::of_machine(),
             replies: ReplyMemory::new(replies_bytes_max),
             reads: Turns::new(replies_bytes_max),
             embedders: Mutex::new(HashMap::new()),
@@ -282,6 +285,8 @@ impl Engine {
         loop {
             let mut call = self.begin(graph, options, started)?;
             let plan = plan(&call)?;
+            let begins = self.parts.admission.begin(plan.weight());
+            let _turn = self.within(call.deadline, begins).await.ok_or_else(never_began)??;
             let _room = self.room_for(&plan)?;
             let planned = self.now();
             match retrieval::run(self, &mut call, plan, planned).await {
@@ -353,6 +358,11 @@ impl Engine {
         let new = || Arc::new(Lexical::new(tokenizer, dim as usize));
         known.entry((tokenizer, dim)).or_insert_with(new).clone()
     }
+}
+
+/// The deadline passed in the queue.
+fn never_began() -> Problem {
+    too_late().hint("larger retrievals than others wait for each other: come back a little later")
 }
 
 /// What a retrieval came to.

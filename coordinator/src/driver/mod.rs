@@ -1,11 +1,13 @@
 //! The engine: every public operation as one async method. The surfaces translate to and from it.
 //!
+//! - `admission.rs` which retrievals begin, and which wait
 //! - `engine.rs` [`Engine`], its parts, questions and writes
 //! - `call.rs` what one call carries; one shard read, repeated while that is safe
 //! - `facts.rs` get, scan, count, entity, relations, stats, rerank
 //! - `graphs.rs` create, show, list, patch and drop graphs
 //! - `turns.rs` how much is read at once
 
+mod admission;
 mod call;
 mod engine;
 mod facts;

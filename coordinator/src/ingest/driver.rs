@@ -139,6 +139,8 @@ struct Proposal<'a> {
 impl Proposal<'_> {
     /// Repeats only what certainly was not applied, or what the shard would recognise.
     async fn run(mut self, engine: &Engine) -> Fate {
+        // Why an earlier try may have been applied after all.
+        let mut doubt = None;
         for tries in 0.. {
             let batch = WriteBatch { ops: self.part.ops.clone(), idempotency: self.idempotency };
             let at = WriteContext {
@@ -158,7 +160,7 @@ impl Proposal<'_> {
             let mut moved = None;
             match engine.reaction(&self.graph, error) {
                 Reaction::Tell(problem) if !is_unknown(&problem) => {
-                    return Fate::Refused(self.part.shard, problem);
+                    return refused(self.part.shard, problem, doubt);
                 }
                 Reaction::Tell(problem) if self.idempotency.is_none() => {
                     return Fate::Unknown(self.part.shard, problem);
@@ -167,18 +169,19 @@ impl Proposal<'_> {
                     if engine.wait(tries, self.deadline).await.is_err() {
                         return Fate::Unknown(self.part.shard, problem);
                     }
+                    doubt = Some(problem);
                     continue;
                 }
                 Reaction::Wait => {}
                 Reaction::Refresh => match self.refresh(engine) {
                     Ok(graph) => moved = graph,
-                    Err(problem) => return Fate::Refused(self.part.shard, problem),
+                    Err(problem) => return refused(self.part.shard, problem, doubt),
                 },
             }
             if engine.wait(tries, self.deadline).await.is_err() {
                 let problem = Problem::new(Code::ShardUnavailable, refusal)
                     .hint("nothing of this part was written; repeat the request");
-                return Fate::Refused(self.part.shard, problem);
+                return refused(self.part.shard, problem, doubt);
             }
             if let Some(graph) = moved {
                 return Fate::Moved(self.part.ops, graph);
@@ -202,6 +205,17 @@ impl Proposal<'_> {
             }
             _ => Ok(Some(fresh)),
         }
+    }
+}
+
+/// The fate of a part whose last try met `problem`, with `doubt` about one before it: that was
+/// refused, too, only where the log decided, which knows what it applied, or the graph is gone.
+fn refused(shard: ShardDescriptor, problem: Problem, doubt: Option<Problem>) -> Fate {
+    match doubt {
+        Some(doubt) if problem.code.retryable() || problem.code == Code::DataDamaged => {
+            Fate::Unknown(shard, doubt)
+        }
+        _ => Fate::Refused(shard, problem),
     }
 }
 

@@ -14,6 +14,8 @@ use hopbine_proto::status::{CallError, Code};
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::task::block_in_place;
 
 /// What a shard call came to.
 enum Outcome {
@@ -98,9 +100,20 @@ pub(crate) async fn run(
             }
         };
         let begun = engine.now();
-        actions = retrieval.step(event);
+        actions = match retrieval.rows(&event) > INLINE_ROWS_MAX && may_block() {
+            true => block_in_place(|| retrieval.step(event)),
+            false => retrieval.step(event),
+        };
         watch.note(retrieval.stage(), begun, engine.now());
     }
+}
+
+/// Rows that are put together on an async thread: some half a millisecond.
+const INLINE_ROWS_MAX: usize = 4096;
+
+/// Whether this thread may leave its other tasks to another one.
+fn may_block() -> bool {
+    Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread
 }
 
 /// Takes the newer epochs of the same ranges; begins again when ranges have moved.

@@ -172,6 +172,20 @@ impl Retrieval {
         self.graph = graph;
     }
 
+    /// About how many rows a step with `event` goes through, should it be the last of its stage.
+    pub fn rows(&self, event: &Event) -> usize {
+        let of_hop = |reply: &HopReply| reply.targets.len() + reply.facts.len() + reply.keys.len();
+        let new = match event {
+            Event::Seeds(_, reply) => reply.seeds.len(),
+            Event::Hop(_, _, reply) => of_hop(reply),
+            Event::Rows(_, _, reply) => reply.rows.len(),
+            Event::Again(..) | Event::Lost(..) | Event::Deadline => 0,
+        };
+        let seeds: usize = self.seed_replies.values().map(|reply| reply.seeds.len()).sum();
+        let hops: usize = self.hop_replies.values().map(of_hop).sum();
+        new + seeds + hops + self.trail.len() + self.hits.len()
+    }
+
     /// Takes an event and says what to do next. An event that nobody waits for changes nothing.
     pub fn step(&mut self, event: Event) -> Vec<Action> {
         match event {

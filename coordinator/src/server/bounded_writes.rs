@@ -1,5 +1,6 @@
 //! A stream whose writes must get on: whoever asks for a large reply and does not read it would
-//! otherwise hold a connection, and the reply in memory, for good.
+//! otherwise hold a connection, and the reply in memory, for good. And whoever begins with HTTP/2
+//! gets an answer.
 
 use std::future::Future;
 use std::io::{Error, ErrorKind, IoSlice, Result};
@@ -9,11 +10,16 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
+/// How a client of HTTP/2 that asks for no other version begins.
+const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
 /// `inner`, but a write that waits longer than `patience` for its peer fails, as do all later ones.
 #[derive(Debug)]
 pub struct BoundedWrites<S> {
     inner: S,
     patience: Duration,
+    /// Whether nothing was read yet.
+    fresh: bool,
     /// Runs from the moment that a write has to wait until one gets on.
     stalled: Option<Pin<Box<Sleep>>>,
 }
@@ -21,7 +27,7 @@ pub struct BoundedWrites<S> {
 impl<S> BoundedWrites<S> {
     /// `inner` with this patience; it needs a tokio runtime with time.
     pub fn new(inner: S, patience: Duration) -> Self {
-        Self { inner, patience, stalled: None }
+        Self { inner, patience, fresh: true, stalled: None }
     }
 
     /// What the caller hears of the outcome of a write.
@@ -47,7 +53,15 @@ impl<S: AsyncRead + Unpin> AsyncRead for BoundedWrites<S> {
         context: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<Result<()>> {
-        Pin::new(&mut self.get_mut().inner).poll_read(context, into)
+        let (this, before) = (self.get_mut(), into.filled().len());
+        ready!(Pin::new(&mut this.inner).poll_read(context, into))?;
+        let first = std::mem::take(&mut this.fresh);
+        if first && into.filled()[before..].starts_with(HTTP2_PREFACE) {
+            // A server of HTTP/1 alone ends such a connection without a word. Cut short it is a
+            // request of a version that is not spoken here, and gets its 400.
+            into.set_filled(before + HTTP2_PREFACE.len() - 1);
+        }
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -108,6 +122,18 @@ mod tests {
         assert_eq!(stopped.kind(), ErrorKind::TimedOut);
         let still = near.write_all(&[7; 16]).await.expect_err("the stream is of no use any more");
         assert_eq!(still.kind(), ErrorKind::TimedOut);
+    }
+
+    #[tokio::test]
+    async fn the_preface_of_http2_is_cut_short_where_a_connection_begins() {
+        let (near, mut far) = duplex(1_024);
+        let mut near = BoundedWrites::new(near, Duration::from_secs(1));
+        let mut read = [0; 64];
+        for expected in [HTTP2_PREFACE.len() - 1, HTTP2_PREFACE.len()] {
+            far.write_all(HTTP2_PREFACE).await.expect("sent");
+            let count = near.read(&mut read).await.expect("received");
+            assert_eq!(read[..count], HTTP2_PREFACE[..expected], "a body may hold anything");
+        }
     }
 
     #[tokio::test]

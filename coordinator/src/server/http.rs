@@ -13,7 +13,7 @@ use super::problem::{self, Refused};
 use super::routes::{Endpoint, Route, allow, of_path, paths};
 use super::sizes::Sizes;
 use crate::driver::Engine;
-use crate::memory::Held;
+use crate::memory::{Held, Memory};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{FromRequestParts, Query, RawPathParams, Request};
@@ -26,8 +26,8 @@ use hopbine_proto::limits;
 use hopbine_proto::status::{Code, Problem};
 use std::fmt::Write;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tracing::{debug, error};
 
@@ -41,6 +41,9 @@ pub struct HttpConfig {
     pub requests_max: usize,
     /// Bytes of request bodies held at once; beyond it `overloaded`.
     pub body_bytes_max: usize,
+    /// Bytes of all requests being answered, as they are held once their bodies are read; beyond it
+    /// `memory_limit`. A request that takes at most one in 2,048 of them finds room at any rate.
+    pub requests_bytes_max: usize,
     /// Open connections; further ones wait in the listener's queue. Also the requests whose bodies
     /// are on their way at once; beyond it `overloaded`.
     pub connections_max: usize,
@@ -61,6 +64,8 @@ impl Default for HttpConfig {
         Self {
             requests_max: 256,
             body_bytes_max: 1 << 30,
+            // Twice and more what the largest write takes of whatever facts.
+            requests_bytes_max: 2 << 30,
             connections_max: 4_096,
             head_timeout: Duration::from_secs(20),
             body_timeout: Duration::from_secs(60),
@@ -77,6 +82,8 @@ pub struct Surface {
     health: Arc<dyn Health>,
     pub(super) config: HttpConfig,
     pub(super) gate: Arc<Gate>,
+    /// What requests take once they are read.
+    memory: Arc<Memory>,
     metrics: Metrics,
     sizes: Sizes,
     request_seed: u64,
@@ -92,6 +99,7 @@ impl Surface {
             engine,
             health,
             gate: Gate::new(config.requests_max, config.connections_max, config.body_bytes_max),
+            memory: Memory::of_requests(config.requests_bytes_max),
             config,
             metrics: Metrics::default(),
             sizes: Sizes::default(),
@@ -139,16 +147,22 @@ pub fn router(surface: Arc<Surface>) -> Router {
     })
 }
 
-/// The place of the matched route in the table, once known.
-type Matched = Option<usize>;
+/// What became of a request on its way to an answer.
+struct Progress {
+    /// The place of the matched route in the table, once known.
+    matched: Option<usize>,
+    /// Whether something of the body was not read: then no further request can follow it.
+    unread: bool,
+}
 
 /// Answers one request, whatever happens.
 async fn answer(surface: &Surface, path: Option<&'static str>, request: Request) -> Response<Body> {
     let started = Instant::now();
     let (mut parts, body) = request.into_parts();
     let request_id = surface.request_id(&parts.headers);
-    let mut matched = None;
-    let work = dispatch(surface, path, &mut parts, body, &request_id, &mut matched);
+    let unread = !axum::body::HttpBody::is_end_stream(&body);
+    let mut progress = Progress { matched: None, unread };
+    let work = dispatch(surface, path, &mut parts, body, &request_id, &mut progress);
     let outcome = AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|panic| {
         let reason = panic.downcast_ref::<String>().map(String::as_str);
         let reason = reason.or(panic.downcast_ref::<&str>().copied()).unwrap_or("unknown");
@@ -162,31 +176,25 @@ async fn answer(surface: &Surface, path: Option<&'static str>, request: Request)
         Ok(response) => (response, "ok"),
         Err(refused) => (problem::response(&refused, &request_id), refused.problem.code.as_str()),
     };
-    surface.metrics.request(matched, code, took);
+    surface.metrics.request(progress.matched, code, took);
     let trace = parts.headers.get("traceparent").and_then(|value| value.to_str().ok());
     let (status, path) = (response.status().as_u16(), parts.uri.path());
     debug!(request_id, trace, method = %parts.method, path, status, code, ?took, "answered");
-    finish(surface, &mut response, &request_id, took, parts.method == Method::HEAD);
+    if progress.unread || surface.gate.is_closed() {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    finish(&mut response, &request_id, took, parts.method == Method::HEAD);
     response
 }
 
 /// Adds what every response carries.
-fn finish(
-    surface: &Surface,
-    response: &mut Response<Body>,
-    request_id: &str,
-    took: Duration,
-    head: bool,
-) {
+fn finish(response: &mut Response<Body>, request_id: &str, took: Duration, head: bool) {
     let headers = response.headers_mut();
     set(headers, HeaderName::from_static("x-request-id"), request_id);
     let name = HeaderName::from_static("server-timing");
     let stages = headers.get(&name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let total = format!("{stages}total;dur={:.3}", took.as_secs_f64() * 1e3);
     set(headers, name, &total);
-    if surface.gate.is_closed() {
-        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
-    }
     if head {
         let bytes = axum::body::HttpBody::size_hint(response.body()).exact().unwrap_or(0);
         response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(bytes));
@@ -207,10 +215,10 @@ async fn dispatch(
     parts: &mut Parts,
     body: Body,
     request_id: &str,
-    matched: &mut Matched,
+    progress: &mut Progress,
 ) -> Result<Response<Body>, Refused> {
     let route = find(path, parts)?;
-    *matched = Some(route.0);
+    progress.matched = Some(route.0);
     let route = route.1;
     if !route.endpoint.is_api() {
         return operations(surface, route, parts).await;
@@ -218,10 +226,23 @@ async fn dispatch(
     let mut pass = surface.gate.arrive()?;
     let (graph, id) = parameters(parts).await?;
     let query = query(parts)?;
-    let body = receive(surface, route, parts, body, &mut pass).await?;
+    let body = match route.body.is_some() {
+        true => receive(surface, route, parts, body, &mut pass).await?,
+        false => Bytes::new(),
+    };
+    progress.unread &= route.body.is_none();
     pass.enter()?;
-    let headers = &parts.headers;
-    let call = Call { route, engine: &surface.engine, graph, id, query, headers, body };
+    let call = Call {
+        route,
+        engine: &surface.engine,
+        graph,
+        id,
+        query,
+        headers: &parts.headers,
+        body,
+        memory: &surface.memory,
+        room: OnceLock::new(),
+    };
     call.check_query()?;
     let reply = run(&call, &surface.metrics, request_id).await?;
     Ok(respond(reply))
@@ -273,9 +294,6 @@ async fn receive(
     body: Body,
     pass: &mut Pass,
 ) -> Result<Bytes, Refused> {
-    if route.body.is_none() {
-        return Ok(Bytes::new());
-    }
     media(&parts.headers, route.endpoint == Endpoint::Upsert)?;
     let most = match route.endpoint {
         Endpoint::Upsert | Endpoint::Write => limits::WRITE_BYTES_MAX,
@@ -389,6 +407,7 @@ async fn operations(
             let now = UnderWay {
                 requests: surface.gate.requests(),
                 body_bytes: surface.gate.body_bytes(),
+                request_bytes: surface.memory.bytes(),
                 reply_bytes: surface.engine.reply_memory().bytes(),
             };
             let kind = "text/plain; version=0.0.4; charset=utf-8";

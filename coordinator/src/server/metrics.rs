@@ -54,6 +54,8 @@ pub struct UnderWay {
     pub requests: usize,
     /// Bytes of their bodies.
     pub body_bytes: usize,
+    /// Bytes that they take once they are read.
+    pub request_bytes: usize,
     /// Bytes of replies, from the first row read to the last byte sent.
     pub reply_bytes: usize,
 }
@@ -126,6 +128,8 @@ impl Metrics {
         line(&mut out, "hopbine_http_requests_in_flight", &[], now.requests);
         head(&mut out, "hopbine_http_body_bytes", "gauge", "Bytes of request bodies held.");
         line(&mut out, "hopbine_http_body_bytes", &[], now.body_bytes);
+        head(&mut out, "hopbine_request_bytes", "gauge", "Bytes of requests, once read.");
+        line(&mut out, "hopbine_request_bytes", &[], now.request_bytes);
         head(&mut out, "hopbine_reply_bytes", "gauge", "Bytes of replies held.");
         line(&mut out, "hopbine_reply_bytes", &[], now.reply_bytes);
         write_shards(&mut out, graphs);
@@ -232,7 +236,7 @@ mod tests {
         metrics.request(None, "invalid_request", Duration::ZERO);
         let work = Work { blocks_read: 7, ..Work::default() };
         metrics.retrieval(&Timings { hops_ms: vec![1.0, 2.0], ..Timings::default() }, &work, true);
-        let now = UnderWay { requests: 3, body_bytes: 9, reply_bytes: 27 };
+        let now = UnderWay { requests: 3, body_bytes: 9, request_bytes: 18, reply_bytes: 27 };
         let text = metrics.text(now, &[]);
         for expected in [
             "hopbine_http_requests_total{route=\"list_graphs\",method=\"GET\",code=\"ok\"} 2",
@@ -245,6 +249,7 @@ mod tests {
             "hopbine_work_blocks_read_total 7",
             "hopbine_retrieval_partial_total 1",
             "hopbine_http_requests_in_flight 3",
+            "hopbine_request_bytes 18",
             "hopbine_reply_bytes 27",
         ] {
             assert!(text.lines().any(|line| line == expected), "{expected} in\n{text}");

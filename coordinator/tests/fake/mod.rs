@@ -110,7 +110,6 @@ impl World {
         state.facts.insert(left.id, below);
         state.facts.insert(right.id, above);
         info.shards.splice(place..place, [left, right]);
-        info.version += 1;
         state.graphs.insert(graph.to_owned(), Arc::new(info));
     }
 
@@ -323,7 +322,6 @@ impl Catalogue for World {
             }
             info.relations.insert(name, id);
         }
-        info.version += 1;
         let info = Arc::new(info);
         state.graphs.insert(info.name.clone(), info.clone());
         Box::pin(async move { Ok(info) })

@@ -1,4 +1,5 @@
-//! What requests may hold and take together: the memory of replies, and the time of a batch.
+//! What requests may hold and take together: the memory of replies, that of what is read of their
+//! bodies, and the time of a batch.
 
 use super::api::Api;
 use super::fake::Interruption;
@@ -25,10 +26,18 @@ async fn heavy(replies_bytes_max: usize) -> Api {
     api
 }
 
-async fn reply_bytes(api: &Api) -> usize {
+async fn gauge(api: &Api, name: &str) -> usize {
     let metrics = api.ask("GET /metrics", "").await.body;
-    let line = metrics.lines().find_map(|line| line.strip_prefix("hopbine_reply_bytes "));
+    let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     line.expect("a gauge").parse().expect("a number")
+}
+
+async fn reply_bytes(api: &Api) -> usize {
+    gauge(api, "hopbine_reply_bytes").await
+}
+
+async fn request_bytes(api: &Api) -> usize {
+    gauge(api, "hopbine_request_bytes").await
 }
 
 /// A batch of so many requests for the fact of a MiB.
@@ -93,6 +102,54 @@ async fn a_batch_that_finds_no_memory_is_given_up_as_a_whole() {
         }
     };
     tokio::time::timeout(Duration::from_secs(10), given_back).await.expect("given back");
+}
+
+#[tokio::test]
+async fn a_body_that_would_take_too_much_is_refused_and_leaves_nothing_behind() {
+    let config = HttpConfig { requests_bytes_max: 4 * MIB, ..HttpConfig::default() };
+    let api = Api::with(config);
+    api.done("PUT /v1/graphs/g", r#"{"vector": {"dim": 2}, "ids": "u64"}"#).await;
+    let zeros = format!("[{}0]", "0,".repeat(100_000));
+    let one = format!(r#"{{"query": {{"embedding": [1, 0]}}, "filter": {zeros}}}"#);
+    let rows = r#"{"entity": 1, "relation": 1, "target": 1},"#.repeat(20_000);
+    let rows = rows.trim_end_matches(',');
+    let (json, lines) = ("application/json", "application/x-ndjson");
+    for (line, kind, body) in [
+        ("POST /v1/graphs/g/graph_rag", json, one.clone()),
+        (BATCH, json, format!(r#"{{"requests": [{one}]}}"#)),
+        ("POST /v1/graphs/g/facts/count", json, format!(r#"{{"filter": {zeros}}}"#)),
+        (GET, json, format!(r#"{{"keys": [{rows}]}}"#)),
+        ("PUT /v1/graphs/g/facts", json, format!(r#"{{"facts": [{rows}]}}"#)),
+        ("PUT /v1/graphs/g/facts", lines, rows.replace("},", "}\n")),
+    ] {
+        let answer = api.send(line, &[("content-type", kind)], body).await;
+        let (code, place) = answer.problem();
+        assert_eq!((answer.status.as_u16(), code.as_str()), (429, "memory_limit"), "{line}");
+        assert_eq!((place.as_str(), answer.header("retry-after")), ("", Some("1")), "{line}");
+        assert_eq!(request_bytes(&api).await, 0, "{line}");
+    }
+    let fact = r#"{"facts": [{"entity": 1, "relation": 1, "target": 1}]}"#;
+    api.done("PUT /v1/graphs/g/facts", fact).await;
+    assert_eq!(api.begin(GET, &[], KEY).await.status(), 200);
+    assert_eq!(request_bytes(&api).await, 0, "after the answer");
+    let bad = r#"{"facts": [{"entity": 1, "relation": 1, "target": -1}]}"#;
+    assert_eq!(api.ask("PUT /v1/graphs/g/facts", bad).await.status, 400);
+    assert_eq!(request_bytes(&api).await, 0, "after a fault");
+}
+
+#[tokio::test]
+async fn a_request_counts_until_it_is_answered_or_given_up() {
+    let api = Api::filled().await;
+    let shard = api.world.shards("numbers")[0].id;
+    api.world.interrupt(shard, Interruption::Hang);
+    let body = r#"{"prefix": {"entity": 7}, "timeout": "60s", "filter": {"must": []}}"#;
+    let mut asked = Box::pin(api.ask("POST /v1/graphs/numbers/facts/count", body));
+    let waited = tokio::time::timeout(Duration::from_millis(50), &mut asked).await;
+    assert!(waited.is_err(), "the shard hangs");
+    let held = request_bytes(&api).await;
+    assert!((640..4_096).contains(&held), "{held} bytes");
+    drop(asked);
+    assert_eq!(request_bytes(&api).await, 0);
 }
 
 #[tokio::test]

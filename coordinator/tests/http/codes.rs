@@ -278,6 +278,43 @@ async fn a_write_without_answer_lists_its_outcomes() {
 }
 
 #[tokio::test]
+async fn a_refusal_after_a_try_of_unknown_fate_leaves_it_unknown() {
+    let api = Api::filled().await;
+    let shard = api.world.shards("numbers")[0].id;
+    let body = r#"{"facts": [{"entity": 1, "relation": 1, "target": 1}]}"#;
+    let headers = [("idempotency-key", "k")];
+    for (code, told) in [
+        (Code::Overloaded, Code::OutcomeUnknown),
+        (Code::DiskFull, Code::OutcomeUnknown),
+        (Code::DataDamaged, Code::OutcomeUnknown),
+        // What the log decides tells of the try before, too.
+        (Code::IdempotencyConflict, Code::IdempotencyConflict),
+    ] {
+        for code in [Code::OutcomeUnknown, code] {
+            api.world.interrupt(shard, Interruption::Fail(Problem::new(code, "why").into()));
+        }
+        let answer = api.send(NUMBERS, &headers, body).await;
+        assert_problem(&answer, told, "", code.as_str());
+        let expected = if told == Code::OutcomeUnknown { "unknown" } else { "" };
+        let outcome = answer.json()["outcomes"][0]["outcome"].clone();
+        assert_eq!(outcome.as_str().unwrap_or_default(), expected, "{code}");
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_repeats_little_of_what_it_refuses() {
+    let api = Api::filled().await;
+    // Each of these letters is written down as six.
+    let name = "\u{7f}".repeat(1 << 20);
+    let condition = format!(r#"{{"query": {{"embedding": [1, 0]}}, "filter": {{"{name}": 1}}}}"#);
+    for body in [format!(r#"{{"{name}": 1}}"#), condition] {
+        let answer = api.ask(RAG, &body).await;
+        assert_eq!(answer.status, 400);
+        assert!(answer.body.len() < 64 * 1024, "{} bytes", answer.body.len());
+    }
+}
+
+#[tokio::test]
 async fn an_idempotency_key_stands_for_one_batch() {
     let api = Api::filled().await;
     let headers = [("idempotency-key", "k1")];
@@ -311,6 +348,10 @@ async fn a_full_or_closing_server_asks_to_come_back() {
     let tight = Api::with(HttpConfig { body_bytes_max: 3, ..HttpConfig::default() });
     let answer = tight.ask("PUT /v1/graphs/g", r#"{"vector": {"dim": 2}}"#).await;
     assert_problem(&answer, Code::Overloaded, "", "no room for the body");
+    let narrow = Api::with(HttpConfig { requests_bytes_max: 99, ..HttpConfig::default() });
+    let body = r#"{"vector": {"dim": 2}, "payload_index": ["year"]}"#;
+    let answer = narrow.ask("PUT /v1/graphs/g", body).await;
+    assert_problem(&answer, Code::MemoryLimit, "", "no room for what the body says");
     let closing = Api::new();
     closing.surface.close();
     let answer = closing.ask("GET /v1/graphs", "").await;

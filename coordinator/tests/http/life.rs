@@ -91,6 +91,42 @@ async fn a_head_request_gets_the_head_alone() {
 }
 
 #[tokio::test]
+async fn an_answer_to_a_body_that_was_not_read_ends_the_connection_and_says_so() {
+    let server = server(HttpConfig::default()).await;
+    let mut stream = server.connect().await;
+    send(&mut stream, "PUT /v1/graphs/g", GRAPH).await;
+    assert!(!receive(&mut stream).await.0.contains("connection: close"));
+    for (start, status) in [
+        (COUNT, "415"),
+        ("POST /v1/nothing", "404"),
+        ("POST /v1/graphs/g", "405"),
+        ("GET /v1/graphs/g", "200"),
+    ] {
+        let mut stream = server.connect().await;
+        let head = "host: x\r\ncontent-type: text/csv\r\ncontent-length: 9";
+        stream
+            .write_all(format!("{start} HTTP/1.1\r\n{head}\r\n\r\n").as_bytes())
+            .await
+            .expect("sent");
+        let (head, _) = receive(&mut stream).await;
+        assert!(head.starts_with(&format!("HTTP/1.1 {status}")), "{head}");
+        assert!(head.contains("connection: close"), "{head}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_of_http2_is_told_that_its_request_is_not_understood() {
+    let server = server(HttpConfig::default()).await;
+    let mut stream = server.connect().await;
+    let settings = [0u8, 0, 0, 4, 0, 0, 0, 0, 0];
+    let opening = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &settings].concat();
+    stream.write_all(&opening).await.expect("sent");
+    let mut all = String::new();
+    stream.read_to_string(&mut all).await.expect("the server ends the connection");
+    assert!(all.starts_with("HTTP/1.1 400"), "{all:?}");
+}
+
+#[tokio::test]
 async fn a_slow_client_is_cut_off() {
     let short = Duration::from_millis(100);
     let config = HttpConfig { head_timeout: short, body_timeout: short, ..HttpConfig::default() };

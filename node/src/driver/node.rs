@@ -5,7 +5,7 @@ use super::upkeep::Upkeep;
 use crate::catalogue::{Catalogue, CatalogueCommand, CatalogueReply};
 use crate::config::NodeConfig;
 use crate::disk::{self, FolderLock, Identity};
-use crate::error::NodeError;
+use crate::error::{MAKE_SPACE, NodeError};
 use crate::folder::{NOTHING_LEFT, folders_of_dropped, is_empty, refuse_unknown};
 use crate::meta::{self, Meta};
 use crate::replica::Replica;
@@ -351,8 +351,12 @@ impl Node {
         command: &CatalogueCommand,
         deadline: Duration,
     ) -> Result<CatalogueReply, Problem> {
-        let command = Command::new(Epoch(0), meta::encode(command));
-        let reply = self.meta_group.propose(command, deadline).await.map_err(problem_of)?;
+        let encoded = Command::new(Epoch(0), meta::encode(command));
+        let proposed = match command.gives_space_back() {
+            true => self.meta_group.propose_freeing(encoded, deadline).await,
+            false => self.meta_group.propose(encoded, deadline).await,
+        };
+        let reply = proposed.map_err(problem_of)?;
         match postcard::from_bytes(&reply.bytes) {
             Ok(CatalogueReply::Refused(problem)) => Err(problem),
             Ok(reply) => Ok(reply),
@@ -427,7 +431,8 @@ pub(crate) fn problem_of(error: RaftError) -> Problem {
     let problem = Problem::new(code, error.to_string());
     match code {
         Code::Overloaded | Code::NoQuorum => problem.retry_after_ms(100),
-        Code::DiskFull | Code::ShardUnavailable => problem.retry_after_ms(1_000),
+        Code::DiskFull => problem.hint(MAKE_SPACE).retry_after_ms(1_000),
+        Code::ShardUnavailable => problem.retry_after_ms(1_000),
         _ => problem,
     }
 }

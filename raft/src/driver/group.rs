@@ -102,18 +102,33 @@ impl Group {
     /// Appends `command` to the log and returns the machine's reply once it is durable on a quorum
     /// and applied here. Stamps the command with the time. `deadline` is on the process's
     /// monotonic clock; when it passes under way the fate is `Unknown`.
-    pub async fn propose(
-        &self,
-        mut command: Command,
-        deadline: Duration,
-    ) -> Result<Reply, RaftError> {
-        if !command.fits() {
-            return Err(RaftError::TooLarge(command.body.len()));
-        }
-        self.check_running()?;
+    pub async fn propose(&self, command: Command, deadline: Duration) -> Result<Reply, RaftError> {
+        self.check_proposal(&command)?;
         if self.shared.space_pressure() {
             return Err(RaftError::Full);
         }
+        self.append(command, deadline).await
+    }
+
+    /// The same for a command that gives space back: taken though there is none. It waits for space
+    /// like any entry unless the machine's commands may use the reserve (`Machine::uses_reserve`).
+    pub async fn propose_freeing(
+        &self,
+        command: Command,
+        deadline: Duration,
+    ) -> Result<Reply, RaftError> {
+        self.check_proposal(&command)?;
+        self.append(command, deadline).await
+    }
+
+    fn check_proposal(&self, command: &Command) -> Result<(), RaftError> {
+        match command.fits() {
+            true => self.check_running(),
+            false => Err(RaftError::TooLarge(command.body.len())),
+        }
+    }
+
+    async fn append(&self, mut command: Command, deadline: Duration) -> Result<Reply, RaftError> {
         let give_up = Instant::now() + self.remaining(deadline)?;
         let permits = self.enter(command.body.len())?;
         command.at_ms = self.stamp();

@@ -98,10 +98,10 @@ impl Groups {
             let reason = format!("the log ends at {last}, but the machine holds {held}");
             return Err(RaftError::Lost { group, reason });
         }
+        let store = GroupStore::of_machine(log.clone(), &*machine);
         let applier = Applier::new(machine).map_err(|error| failed(&error))?;
         let applied = applier.progress();
         let network = GroupNetwork::new(group, self.peers.clone());
-        let store = GroupStore::new(log.clone());
         let raft = GroupRaft::new(replica.0, config, network, store, applier).await;
         let raft = raft.map_err(|fatal| failed(&fatal))?;
         let led = lead(&raft, replica, founding).await.map_err(|error| failed(&error));
@@ -168,7 +168,8 @@ impl Groups {
         }
     }
 
-    /// Whether there is no space for the log to grow: proposals are refused with `Full`.
+    /// Whether there is no space for the log to grow: proposals are refused with `Full`, but for
+    /// those that give space back.
     pub fn space_pressure(&self) -> bool {
         self.log.space_pressure()
     }

@@ -6,11 +6,12 @@ use crate::config::{LogId, RaftEntry, TypeConfig, Vote, log_id_of, position_of};
 use crate::error::LogError;
 use crate::log::GroupLog;
 use crate::log::index::VoteRecord;
+use crate::machine::Machine;
 use futures::channel::oneshot;
 use futures::stream::{self, Stream};
 use hopbine_proto::ReplicaId;
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
-use openraft::{OptionalSend, RaftLogReader};
+use openraft::{EntryPayload, OptionalSend, RaftLogReader};
 use std::fmt::Debug;
 use std::io;
 use std::ops::{Bound, Range, RangeBounds, RangeInclusive};
@@ -23,6 +24,7 @@ const READ_BYTES: usize = 4 * 1024 * 1024;
 #[derive(Clone)]
 pub struct GroupStore {
     log: Arc<GroupLog>,
+    uses_reserve: bool,
 }
 
 fn io_error(error: LogError) -> io::Error {
@@ -54,7 +56,12 @@ fn our_range(range: &impl RangeBounds<u64>) -> Range<u64> {
 impl GroupStore {
     /// The store over a group's log.
     pub fn new(log: Arc<GroupLog>) -> Self {
-        Self { log }
+        Self { log, uses_reserve: false }
+    }
+
+    /// The same for a machine whose commands are urgent: see `Machine::uses_reserve`.
+    pub fn of_machine(log: Arc<GroupLog>, machine: &dyn Machine) -> Self {
+        Self { log, uses_reserve: machine.uses_reserve() }
     }
 
     /// The entries of a range of our indexes, until `bytes_max` is passed.
@@ -198,9 +205,18 @@ impl RaftLogStorage<TypeConfig> for GroupStore {
         I: IntoIterator<Item = RaftEntry> + OptionalSend,
         I::IntoIter: OptionalSend,
     {
-        let entries = entries.into_iter().map(|entry| encode(&entry)).collect();
+        let (mut urgent, mut encoded) = (true, Vec::new());
+        for entry in entries {
+            // Members and a leader's first entry: without them a group does not even start, and a
+            // node that starts on a full disk could not be told to drop anything.
+            urgent &= self.uses_reserve || !matches!(entry.payload, EntryPayload::Normal(_));
+            encoded.push(encode(&entry));
+        }
         let done = |result: Result<(), LogError>| callback.io_completed(result.map_err(io_error));
-        self.log.append(entries, Box::new(done));
+        match urgent {
+            true => self.log.append_urgent(encoded, Box::new(done)),
+            false => self.log.append(encoded, Box::new(done)),
+        }
         Ok(())
     }
 

@@ -5,14 +5,14 @@ use bytes::Bytes;
 use hopbine_proto::disk::Disk;
 use hopbine_proto::driver::Threads;
 use hopbine_proto::sim_disk::SimDisk;
-use hopbine_proto::{GroupId, ReplicaId};
+use hopbine_proto::{GroupId, ReplicaId, Spawn};
 use hopbine_raft::log::driver::Done;
 use hopbine_raft::log::index::VoteRecord;
 use hopbine_raft::log::{GroupLog, LogSettings, SharedLog};
 use hopbine_raft::{LogError, LogPosition};
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 pub const DIR: &str = "/node/log";
@@ -24,8 +24,44 @@ pub fn open(disk: &SimDisk, segment_bytes: u64) -> Result<SharedLog, LogError> {
 
 /// The same on any disk.
 pub fn open_on(disk: Arc<dyn Disk>, segment_bytes: u64) -> Result<SharedLog, LogError> {
+    open_with(disk, &Threads, segment_bytes)
+}
+
+/// The same with a thread of any kind.
+pub fn open_with(
+    disk: Arc<dyn Disk>,
+    spawn: &dyn Spawn,
+    segment_bytes: u64,
+) -> Result<SharedLog, LogError> {
     let settings = LogSettings { segment_bytes, cache_bytes_max: 2_000 };
-    SharedLog::open(disk, &Threads, Path::new(DIR), settings, Box::new(|_| {}))
+    SharedLog::open(disk, spawn, Path::new(DIR), settings, Box::new(|_| {}))
+}
+
+/// A thread that starts when it is told to. Changes that were submitted before gather into the
+/// same batches every time.
+#[derive(Default)]
+pub struct Later(Mutex<Option<Box<dyn FnOnce() + Send>>>);
+
+/// Starts the thread when it is dropped, be it by a panic: a log can not be closed before.
+pub struct Starter<'a>(&'a Later);
+
+impl Later {
+    pub fn starter(&self) -> Starter<'_> {
+        Starter(self)
+    }
+}
+
+impl Drop for Starter<'_> {
+    fn drop(&mut self) {
+        let work = self.0.0.lock().ok().and_then(|mut work| work.take());
+        work.into_iter().for_each(|work| Threads.spawn("raft-log", work));
+    }
+}
+
+impl Spawn for Later {
+    fn spawn(&self, _name: &'static str, work: Box<dyn FnOnce() + Send>) {
+        *self.0.lock().expect("not poisoned") = Some(work);
+    }
 }
 
 /// Receives whether something is durable.
@@ -122,7 +158,8 @@ pub struct Story {
     serial: u64,
 }
 
-type Waiting = (usize, Told);
+/// A change under way: the state that it leads to, and what tells when that is durable.
+pub type Waiting = (usize, Told);
 
 impl Default for Story {
     fn default() -> Self {

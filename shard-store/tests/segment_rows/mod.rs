@@ -40,8 +40,17 @@ pub fn try_write(
     space: VectorSpace,
     rows: &Rows,
 ) -> Result<SegmentMeta, StoreError> {
-    let index = IndexConfig::default();
-    let mut writer = SegmentWriter::create(disk, Path::new(DIR), SegmentId(id), space, &index)?;
+    try_write_with(disk, id, space, rows, &IndexConfig::default())
+}
+
+pub fn try_write_with(
+    disk: &SimDisk,
+    id: u64,
+    space: VectorSpace,
+    rows: &Rows,
+    index: &IndexConfig,
+) -> Result<SegmentMeta, StoreError> {
+    let mut writer = SegmentWriter::create(disk, Path::new(DIR), SegmentId(id), space, index)?;
     for (key, row) in rows {
         writer.push(&SegmentRow {
             key: *key,

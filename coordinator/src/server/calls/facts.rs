@@ -49,8 +49,8 @@ pub async fn upsert(call: &Call<'_>) -> Outcome {
     let (facts, fields) = match media(call.headers, true)? {
         Media::Json => call.read(decode::upsert).await?,
         Media::Lines => {
-            let facts = call.parse(move |body| decode::upsert_lines(body, ids)).await?;
-            (facts, WriteFields::default())
+            let read = call.parse(move |room, body| decode::upsert_lines_within(room, body, ids));
+            (read.await?, WriteFields::default())
         }
     };
     let (options, versions) = call.write_options(fields)?;

@@ -4,8 +4,9 @@ use super::{Call, Outcome, Reply};
 use crate::reply::RelationOut;
 use crate::server::decode::{graphs as decode, values::entity_text};
 use crate::server::encode::{Json, facts, graphs as encode};
+use crate::server::json::read_within;
 use axum::http::StatusCode;
-use hopbine_proto::graph::{GraphConfig, GraphInfo, GraphPatch};
+use hopbine_proto::graph::{GraphConfig, GraphInfo, GraphPatch, IdKind};
 use hopbine_proto::status::{Code, Problem};
 use std::future::Future;
 use std::time::Duration;
@@ -53,7 +54,9 @@ pub fn get(call: &Call<'_>) -> Outcome {
 
 /// `PUT /v1/graphs/{g}`
 pub async fn put(call: &Call<'_>) -> Outcome {
-    let config = call.parse(|body| crate::server::json::read(body, decode::config)).await?;
+    // How the graph will write its ids is part of what is read.
+    let ids = IdKind::Names;
+    let config = call.parse(move |room, body| read_within(room, body, ids, decode::config)).await?;
     let made = in_time(call.engine.create_graph(&call.graph, config.clone())).await;
     let (graph, created) = made.map_err(|problem| with_differences(call, problem, &config))?;
     Ok(shown(&graph, if created { StatusCode::CREATED } else { StatusCode::OK }))

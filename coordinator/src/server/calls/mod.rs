@@ -9,11 +9,11 @@ pub mod retrieval;
 
 use super::decode::values::{CallFields, invalid};
 use super::encode::Json;
-use super::json::{Cursor, Read, nearest, read_ids};
+use super::json::{Cursor, Read, Room, nearest, read_within};
 use super::problem::Refused;
 use super::routes::Route;
 use crate::driver::Engine;
-use crate::memory::Held;
+use crate::memory::{Held, Memory};
 use crate::reply::Timings;
 use crate::request::CallOptions;
 use axum::http::{HeaderMap, StatusCode};
@@ -21,6 +21,9 @@ use bytes::Bytes;
 use hopbine_proto::graph::IdKind;
 use hopbine_proto::status::{Code, Problem};
 use std::future::Future;
+use std::num::NonZero;
+use std::sync::{Arc, LazyLock, OnceLock};
+use std::thread::available_parallelism;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
@@ -44,6 +47,10 @@ pub struct Call<'a> {
     pub headers: &'a HeaderMap,
     /// The body; empty where none is taken.
     pub body: Bytes,
+    /// Where the request counts once it is read.
+    pub memory: &'a Arc<Memory>,
+    /// What it takes there, until it is answered.
+    pub room: OnceLock<Room>,
 }
 
 /// What an endpoint answers.
@@ -141,16 +148,25 @@ impl Call<'_> {
         shape: impl FnOnce(&mut Cursor<'_>) -> Read<T> + Send + 'static,
     ) -> Result<T, Problem> {
         let ids = self.ids()?;
-        self.parse(move |body| read_ids(body, ids, shape)).await
+        self.parse(move |room, body| read_within(room, body, ids, shape)).await
     }
 
-    /// Hands the body to `parse`, off the async threads when it is large.
+    /// Hands the body to `parse`, once, off the async threads when it is large. What it takes is
+    /// the call's to its end; while it is read, and when nobody waits for it any more, the work's.
     pub async fn parse<T: Send + 'static>(
         &self,
-        parse: impl FnOnce(&[u8]) -> Read<T> + Send + 'static,
+        parse: impl FnOnce(&mut Room, &[u8]) -> Read<T> + Send + 'static,
     ) -> Result<T, Problem> {
-        let body = self.body.clone();
-        Ok(apart(body.len(), move || parse(&body)).await?)
+        let (body, mut room) = (self.body.clone(), Room::new(self.memory.hold()));
+        let work = move || {
+            // As a problem it repeats a bounded part of the body.
+            let value = parse(&mut room, &body).map_err(Problem::from)?;
+            room.settle();
+            Ok::<_, Problem>((value, room))
+        };
+        let (value, room) = apart(self.body.len(), work).await?;
+        assert!(self.room.set(room).is_ok(), "a body is read once");
+        Ok(value)
     }
 
     /// The reply that `write` makes of about `bytes`; `memory_limit` when there is no room for it
@@ -203,7 +219,8 @@ fn in_query(mut problem: Problem, name: &str) -> Problem {
 /// Work on more bytes than this waits for its turn: more of it at once than there are processors
 /// would only keep everything else waiting.
 const LARGE_BYTES: usize = 1 << 20;
-static LARGE_AT_ONCE: Semaphore = Semaphore::const_new(8);
+static LARGE_AT_ONCE: LazyLock<Semaphore> =
+    LazyLock::new(|| Semaphore::new(2 * available_parallelism().map_or(1, NonZero::get)));
 
 /// Does `work` here, or on a thread for blocking work when it is about more than a few `bytes`.
 pub async fn apart<T: Send + 'static>(

@@ -1,13 +1,14 @@
 //! Bodies of the calls under `facts/`.
 
 use super::values::{
-    CALL, CallFields, FACT_PARTS, entity, filter, invalid, keys, prefix, relation, required, with,
+    CALL, CallFields, FACT_PARTS, entity, filter, invalid, keys, prefix, relation, required,
+    take_row, take_text, with,
 };
 use crate::request::{
     CountRequest, DeleteRequest, FactInput, GetRequest, KeyRef, ScanRequest, WithParts,
     WriteRequest,
 };
-use crate::server::json::{Cursor, Read, read_ids};
+use crate::server::json::{Cursor, Read, Room, read_within};
 use hopbine_proto::graph::IdKind;
 use hopbine_proto::limits;
 use serde_json::value::RawValue;
@@ -52,6 +53,7 @@ impl WriteFields {
 fn fact(cursor: &mut Cursor<'_>, components: &mut usize) -> Read<FactInput> {
     let (mut subject, mut kind, mut object) = (None, None, None);
     let (mut embedding, mut payload) = (None, None);
+    take_row(cursor)?;
     cursor.object(FACT, |name, cursor| {
         match name {
             "entity" => subject = Some(entity(cursor)?),
@@ -76,17 +78,13 @@ fn fact(cursor: &mut Cursor<'_>, components: &mut usize) -> Read<FactInput> {
 
 fn raw_payload(cursor: &mut Cursor<'_>) -> Read<Box<RawValue>> {
     let text = cursor.raw()?;
+    take_text(cursor, 1, text)?;
     RawValue::from_string(text.to_owned()).map_err(|error| invalid(error.to_string()))
 }
 
 fn facts(cursor: &mut Cursor<'_>) -> Read<Vec<FactInput>> {
     let mut components = 0;
-    let mut facts = Vec::new();
-    cursor.array(|_, cursor| {
-        facts.push(fact(cursor, &mut components)?);
-        Ok(())
-    })?;
-    Ok(facts)
+    cursor.list(usize::MAX, |cursor| fact(cursor, &mut components))
 }
 
 /// `PUT .../facts` as one JSON object.
@@ -105,15 +103,22 @@ pub fn upsert(cursor: &mut Cursor<'_>) -> Read<(Vec<FactInput>, WriteFields)> {
 /// `PUT .../facts` as one JSON object a line; blank lines count for nothing. Faults carry the
 /// pointer that they would have in a JSON batch of the same facts.
 pub fn upsert_lines(body: &[u8], ids: IdKind) -> Read<Vec<FactInput>> {
+    upsert_lines_within(&mut Room::default(), body, ids)
+}
+
+/// The same, but `memory_limit` when it takes more than there is room for.
+pub fn upsert_lines_within(room: &mut Room, body: &[u8], ids: IdKind) -> Read<Vec<FactInput>> {
     let mut components = 0;
     let mut facts = Vec::new();
     for line in body.split(|byte| *byte == b'\n') {
         if line.iter().all(u8::is_ascii_whitespace) {
             continue;
         }
-        let fact = read_ids(line, ids, |cursor| fact(cursor, &mut components));
+        room.take(size_of::<FactInput>())?;
+        let fact = read_within(room, line, ids, |cursor| fact(cursor, &mut components));
         facts.push(fact.map_err(|refusal| refusal.within(facts.len()).within("facts"))?);
     }
+    facts.shrink_to_fit();
     Ok(facts)
 }
 
@@ -172,7 +177,7 @@ pub fn scan(cursor: &mut Cursor<'_>) -> Read<(ScanRequest, CallFields)> {
             "prefix" => request.prefix = Some(prefix(cursor)?),
             "filter" => request.filter = Some(filter(cursor)?),
             "page_size" => request.page_size = Some(cursor.whole(u64::MAX)?),
-            "page_token" => request.page_token = Some(cursor.string()?.into_owned()),
+            "page_token" => request.page_token = Some(cursor.owned()?),
             "with" => request.with = with(cursor, FACT_PARTS)?,
             _ => call.read(name, cursor)?,
         }
@@ -198,8 +203,10 @@ pub fn count(cursor: &mut Cursor<'_>) -> Read<(CountRequest, CallFields)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::Memory;
     use crate::request::EntityRef;
-    use crate::server::json::read;
+    use crate::server::HttpConfig;
+    use crate::server::json::{read, read_ids};
     use hopbine_proto::status::{Code, Problem};
 
     fn fault(body: &str) -> (Code, String) {
@@ -262,6 +269,27 @@ mod tests {
         assert_eq!(named[0].key.target, EntityRef::Name("9007199254740993".into()));
         let payload = facts[0].payload.as_ref().map(|payload| payload.get());
         assert_eq!(payload, Some(r#"{"b": 1.10, "a": 12345678901234567890}"#));
+    }
+
+    #[test]
+    fn a_write_of_the_largest_size_finds_room_whatever_its_facts_look_like() {
+        let most = HttpConfig::default().requests_bytes_max;
+        let components = ["0.0123456"; 384].join(",");
+        for fact in [
+            format!(r#"{{"entity":"ab","relation":"r","target":"cd","embedding":[{components}]}}"#),
+            r#"{"entity":"a","relation":"r","target":"b"}"#.to_owned(),
+            r#"{"entity":1,"relation":1,"target":1}"#.to_owned(),
+            r#"{"entity":1,"relation":1,"target":1,"embedding":[0],"payload":0}"#.to_owned(),
+        ] {
+            let memory = Memory::of_requests(most);
+            let mut room = Room::new(memory.hold());
+            let text = format!(r#"{{"facts":[{}]}}"#, [&*fact; 100].join(","));
+            let read = read_within(&mut room, text.as_bytes(), IdKind::Names, upsert);
+            assert_eq!(read.expect("a batch").0.len(), 100);
+            room.settle();
+            let largest = memory.bytes() * (limits::WRITE_BYTES_MAX / text.len());
+            assert!(largest < most / 2, "{largest} bytes of {fact}");
+        }
     }
 
     #[test]

@@ -107,6 +107,8 @@ fn shards(cursor: &mut Cursor<'_>) -> Read<ShardsConfig> {
 
 /// A number, or a decimal string.
 fn boundary(cursor: &mut Cursor<'_>) -> Read<u64> {
+    // A configuration is held twice.
+    cursor.room.take(size_of::<u64>())?;
     match entity(cursor)? {
         EntityRef::Number(number) => Ok(number),
         EntityRef::Name(text) => text.parse().map_err(|_| invalid(format!("{text:?} is no u64"))),
@@ -122,7 +124,7 @@ fn embedder(cursor: &mut Cursor<'_>) -> Read<Embedder> {
     }
     let mut url = None;
     cursor.object(&["http"], |_, cursor| {
-        url = Some(cursor.string()?.into_owned());
+        url = Some(cursor.owned()?);
         Ok(())
     })?;
     Ok(Embedder::Http(required(url, "http")?))

@@ -5,9 +5,10 @@ use super::values::{
     key, path, query, relations, required, score_mode, with, word,
 };
 use crate::request::{ExpandRequest, GraphRagRequest, RerankRequest, SearchRequest, SeedOn};
-use crate::server::json::{Cursor, Kind, Read, read_ids};
+use crate::server::json::{Cursor, Kind, Read, read_within};
 use hopbine_proto::limits;
 use hopbine_proto::score::ScoreMode;
+use hopbine_proto::status::{Code, Problem};
 
 /// Fields of `graph_rag`.
 pub const GRAPH_RAG: &[&str] = &[
@@ -153,9 +154,10 @@ fn no_explain(cursor: &mut Cursor<'_>) -> Read<()> {
 }
 
 /// One request of a batch: good or bad by itself.
-pub type BatchItem = Read<(GraphRagRequest, CallFields)>;
+pub type BatchItem = Result<(GraphRagRequest, CallFields), Problem>;
 
-/// `POST .../graph_rag/batch`. A request that cannot be read spoils no other one.
+/// `POST .../graph_rag/batch`. A request that cannot be read spoils no other one; one that finds no
+/// memory ends the batch.
 pub fn batch(cursor: &mut Cursor<'_>) -> Read<(Vec<BatchItem>, CallFields)> {
     let (mut requests, mut call) = (None, CallFields::default());
     cursor.object(BATCH, |name, cursor| {
@@ -163,7 +165,12 @@ pub fn batch(cursor: &mut Cursor<'_>) -> Read<(Vec<BatchItem>, CallFields)> {
             "requests" => {
                 let ids = cursor.ids();
                 let each = |cursor: &mut Cursor<'_>| {
-                    Ok(read_ids(cursor.raw()?.as_bytes(), ids, graph_rag))
+                    let text = cursor.raw()?.as_bytes();
+                    let item = read_within(&mut cursor.room, text, ids, graph_rag);
+                    match item.map_err(Problem::from) {
+                        Err(problem) if problem.code == Code::MemoryLimit => Err(problem.into()),
+                        item => Ok(item),
+                    }
                 };
                 requests = Some(cursor.list(limits::BATCH_REQUESTS_MAX, each)?);
             }
@@ -212,7 +219,7 @@ pub fn expand(cursor: &mut Cursor<'_>) -> Read<(ExpandRequest, CallFields)> {
             "score_mode" => request.score_mode = score_mode(cursor)?,
             "hop_weights" => request.hop_weights = Some(weights(cursor)?),
             "page_size" => request.page_size = Some(cursor.whole(u64::MAX)?),
-            "page_token" => request.page_token = Some(cursor.string()?.into_owned()),
+            "page_token" => request.page_token = Some(cursor.owned()?),
             "limit_rows" => request.limit_rows = cursor.whole(u64::MAX)?,
             "limit_per_entity" => request.limit_per_entity = cursor.whole(u64::MAX)?,
             "beam" => request.beam = cursor.whole(u64::MAX)?,

@@ -29,6 +29,31 @@ pub const FACT_PARTS: &[&str] = &["payload", "vector", "version"];
 /// Fields that a call takes besides its own.
 pub const CALL: &[&str] = &["consistency", "max_staleness", "timeout"];
 
+/// What the text of an [`Arc`] takes besides its bytes: counters, and what allocators add.
+const NAME_BYTES: usize = 32;
+/// What a fact or a key comes to besides its texts and its vector, which all its forms share, and
+/// its place in the list that is read: an operation in key order, one in its shard's part, one in
+/// the batch that is sent, and the key as it was given.
+const ROW_BYTES: usize = 320;
+/// A value of a filter: as a tree, and as what is compared with facts.
+const VALUE_BYTES: usize = 2 * size_of::<Value>();
+/// An object of a filter: the first node of its map has place for eleven fields.
+const OBJECT_BYTES: usize = 640;
+/// A field of such an object besides its value: its name, and its share of half-full nodes.
+const FIELD_BYTES: usize = 96;
+/// A step of a key, which is cut at its dots.
+const STEP_BYTES: usize = 80;
+
+/// Takes room for so many copies of a text that stay as long as its request.
+pub fn take_text(cursor: &mut Cursor<'_>, copies: usize, text: &str) -> Read<()> {
+    cursor.room.take(copies * (NAME_BYTES + text.len()))
+}
+
+/// Takes room for what becomes of a fact or a key.
+pub fn take_row(cursor: &mut Cursor<'_>) -> Read<()> {
+    cursor.room.take(ROW_BYTES)
+}
+
 /// A value that the contract does not allow here.
 pub fn invalid(detail: impl Into<String>) -> Refusal {
     Refusal::new(Code::InvalidRequest, detail)
@@ -54,7 +79,11 @@ pub fn word(cursor: &mut Cursor<'_>, words: &[&'static str]) -> Read<&'static st
 /// An entity or target: a name, or a number, which may be a decimal string.
 pub fn entity(cursor: &mut Cursor<'_>) -> Read<EntityRef> {
     match cursor.kind() {
-        Kind::Text => Ok(entity_text(&cursor.string()?, cursor.ids())),
+        Kind::Text => {
+            let text = cursor.string()?;
+            take_text(cursor, 1, &text)?;
+            Ok(entity_text(&text, cursor.ids()))
+        }
         Kind::Number => Ok(EntityRef::Number(cursor.whole(u64::MAX)?)),
         _ => Err(cursor.unexpected("an id: a string or a whole number")),
     }
@@ -74,6 +103,7 @@ pub fn relation(cursor: &mut Cursor<'_>) -> Read<RelationRef> {
     match cursor.kind() {
         Kind::Text => {
             let text = cursor.string()?;
+            take_text(cursor, 1, &text)?;
             Ok(match decimal(&text, cursor.ids()) {
                 Some(number) => RelationRef::Number(number),
                 None => RelationRef::Name(text.into()),
@@ -114,6 +144,7 @@ pub fn path(cursor: &mut Cursor<'_>) -> Read<Vec<HopRelations>> {
 
 /// The key of a fact.
 pub fn key(cursor: &mut Cursor<'_>) -> Read<KeyRef> {
+    take_row(cursor)?;
     let (mut subject, mut kind, mut object) = (None, None, None);
     cursor.object(KEY, |name, cursor| {
         match name {
@@ -157,12 +188,12 @@ pub fn query(cursor: &mut Cursor<'_>, fields: &[&'static str]) -> Read<Query> {
                 query.embedding = Some(cursor.floats(limits::DIM_MAX, limits::DIM_MAX)?.into());
             }
             "text" => {
-                let text = cursor.string()?;
+                let text = cursor.owned()?;
                 if text.len() > limits::QUERY_TEXT_BYTES_MAX {
                     let most = limits::QUERY_TEXT_BYTES_MAX;
                     return Err(invalid(format!("the text is longer than {most} bytes")));
                 }
-                query.text = Some(text.into_owned());
+                query.text = Some(text);
             }
             _ => query.entities = cursor.list(limits::FROM_MAX, entity)?,
         }
@@ -186,10 +217,13 @@ fn filter_node(cursor: &mut Cursor<'_>, left: &mut usize) -> Read<Value> {
     *left = left.checked_sub(1).ok_or_else(|| {
         Refusal::new(Code::BadFilter, format!("a filter has at most {FILTER_NODES_MAX} values"))
     })?;
+    cursor.room.take(VALUE_BYTES)?;
     match cursor.kind() {
         Kind::Object => {
+            cursor.room.take(OBJECT_BYTES)?;
             let mut map = serde_json::Map::new();
             cursor.entries(|name, cursor| {
+                cursor.room.take(FIELD_BYTES + name.len())?;
                 if map.contains_key(name) {
                     return Err(Refusal::new(Code::BadFilter, format!("{name} is given twice")));
                 }
@@ -204,10 +238,17 @@ fn filter_node(cursor: &mut Cursor<'_>, left: &mut usize) -> Read<Value> {
                 list.push(filter_node(cursor, left)?);
                 Ok(())
             })?;
+            list.shrink_to_fit();
             Ok(Value::Array(list))
         }
-        _ => {
+        kind => {
             let text = cursor.raw()?;
+            if kind == Kind::Text {
+                take_text(cursor, 2, text)?;
+                // A dot may be written as an escape.
+                let steps = text.bytes().filter(|byte| matches!(byte, b'.' | b'\\')).count();
+                cursor.room.take(steps * STEP_BYTES)?;
+            }
             serde_json::from_str(text).map_err(|error| invalid(error.to_string()))
         }
     }
@@ -372,6 +413,8 @@ pub fn names(cursor: &mut Cursor<'_>) -> Read<Vec<String>> {
     let mut seen = BTreeSet::new();
     cursor.list(1_024, |cursor| {
         let name: Arc<str> = cursor.string()?.into();
+        // As it is compared, as it is kept, and once more when the configuration is.
+        take_text(cursor, 3, &name)?;
         if seen.insert(name.clone()) {
             Ok(name.to_string())
         } else {
@@ -383,6 +426,9 @@ pub fn names(cursor: &mut Cursor<'_>) -> Read<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::Memory;
+    use crate::server::json::{Room, read_within};
+    use hopbine_proto::status::Problem;
 
     #[test]
     fn durations_and_sizes_have_units() {
@@ -409,8 +455,29 @@ mod tests {
         let parse = |text: &str| crate::server::json::read(text.as_bytes(), filter);
         assert!(parse(&list(FILTER_NODES_MAX - 1)).is_ok());
         let refused = parse(&list(FILTER_NODES_MAX)).expect_err("too many");
-        let problem: hopbine_proto::status::Problem = refused.into();
+        let problem: Problem = refused.into();
         assert_eq!(problem.code, Code::BadFilter);
+    }
+
+    #[test]
+    fn a_body_is_given_up_before_it_takes_more_than_there_is_room_for() {
+        let memory = Memory::of_requests(1 << 20);
+        let many = |value: &str| format!("[{}0]", value.repeat(100_000));
+        let dots = format!(r#"{{"must": [{{"key": "a", "match": "{}"}}]}}"#, "a.".repeat(100_000));
+        for text in [many("0,"), many("{\"\":0},"), many("[],"), many("\"\\u0061\","), dots] {
+            let mut room = Room::new(memory.hold());
+            let read = read_within(&mut room, text.as_bytes(), IdKind::Names, filter);
+            let problem = Problem::from(read.expect_err("no room"));
+            assert_eq!((problem.code, problem.errors.len()), (Code::MemoryLimit, 0));
+            assert!(problem.retry_after_ms.is_some());
+            assert!(((1 << 18)..=(1 << 20)).contains(&memory.bytes()), "{}", memory.bytes());
+            drop(room);
+            assert_eq!(memory.bytes(), 0, "given back");
+        }
+        let mut room = Room::new(memory.hold());
+        let list = read_within(&mut room, b"[1, 2]", IdKind::Names, filter);
+        room.settle();
+        assert_eq!((list.is_ok(), memory.bytes()), (true, 3 * VALUE_BYTES));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A pull parser: the caller says which shape comes next, and reads straight into its own types.
 
 use super::refusal::{Read, Refusal, unknown_field};
+use super::room::Room;
 use hopbine_proto::graph::IdKind;
 use hopbine_proto::status::Code;
 use std::borrow::Cow;
@@ -47,9 +48,11 @@ pub struct Cursor<'a> {
     pub(super) at: usize,
     depth: u32,
     ids: IdKind,
+    /// Counts what is made of the text.
+    pub room: Room,
 }
 
-/// Reads `body` as one JSON value of the shape that `shape` expects.
+/// Reads `body` as one JSON value of the shape that `shape` expects, whatever it takes.
 pub fn read<'a, T>(body: &'a [u8], shape: impl FnOnce(&mut Cursor<'a>) -> Read<T>) -> Read<T> {
     read_ids(body, IdKind::Names, shape)
 }
@@ -60,25 +63,42 @@ pub fn read_ids<'a, T>(
     ids: IdKind,
     shape: impl FnOnce(&mut Cursor<'a>) -> Read<T>,
 ) -> Read<T> {
+    read_within(&mut Room::default(), body, ids, shape)
+}
+
+/// The same, but `memory_limit` when it takes more than there is room for.
+pub fn read_within<'a, T>(
+    room: &mut Room,
+    body: &'a [u8],
+    ids: IdKind,
+    shape: impl FnOnce(&mut Cursor<'a>) -> Read<T>,
+) -> Read<T> {
     let text = std::str::from_utf8(body).map_err(|error| {
         let at = error.valid_up_to();
         Refusal::new(Code::InvalidRequest, format!("the body is not UTF-8 at byte {at}"))
     })?;
-    let mut cursor = Cursor { text, at: 0, depth: 0, ids };
-    cursor.skip_space();
-    if cursor.at == text.len() {
-        return Err(Refusal::new(Code::InvalidRequest, "the body is empty")
-            .hint("send one JSON object with Content-Type: application/json"));
-    }
-    let value = shape(&mut cursor)?;
-    cursor.skip_space();
-    if cursor.at < text.len() {
-        return Err(cursor.syntax("more text after the JSON value"));
-    }
-    Ok(value)
+    let mut cursor = Cursor { text, at: 0, depth: 0, ids, room: std::mem::take(room) };
+    let value = cursor.only_value(shape);
+    *room = cursor.room;
+    value
 }
 
 impl<'a> Cursor<'a> {
+    /// The one value of the text.
+    fn only_value<T>(&mut self, shape: impl FnOnce(&mut Self) -> Read<T>) -> Read<T> {
+        self.skip_space();
+        if self.at == self.text.len() {
+            return Err(Refusal::new(Code::InvalidRequest, "the body is empty")
+                .hint("send one JSON object with Content-Type: application/json"));
+        }
+        let value = shape(self)?;
+        self.skip_space();
+        if self.at < self.text.len() {
+            return Err(self.syntax("more text after the JSON value"));
+        }
+        Ok(value)
+    }
+
     /// How strings in the place of ids are meant: names, or numbers above 2^53.
     pub fn ids(&self) -> IdKind {
         self.ids
@@ -236,9 +256,12 @@ impl<'a> Cursor<'a> {
                 let detail = format!("more than {most} elements");
                 return Err(Refusal::new(Code::InvalidRequest, detail));
             }
+            cursor.room.take(size_of::<T>())?;
             list.push(each(cursor)?);
             Ok(())
         })?;
+        // It has doubled on its way, and stays as long as the request.
+        list.shrink_to_fit();
         Ok(list)
     }
 
@@ -246,6 +269,15 @@ impl<'a> Cursor<'a> {
     pub fn string(&mut self) -> Read<Cow<'a, str>> {
         self.expect(Kind::Text, "a string")?;
         self.text_here()
+    }
+
+    /// A string that stays.
+    pub fn owned(&mut self) -> Read<String> {
+        let text = self.string()?;
+        self.room.take(text.len())?;
+        let mut text = text.into_owned();
+        text.shrink_to_fit();
+        Ok(text)
     }
 
     /// `true` or `false`.

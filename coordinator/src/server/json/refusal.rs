@@ -3,7 +3,7 @@
 //! A refusal travels outwards through the shapes it sits in, and each adds its own step, so that
 //! the pointer costs nothing until something is wrong.
 
-use hopbine_proto::status::{Code, Fault, Problem};
+use hopbine_proto::status::{Code, Problem};
 
 /// Why a body is refused, and where.
 #[derive(Debug)]
@@ -14,6 +14,8 @@ struct Inner {
     code: Code,
     detail: String,
     hint: Option<String>,
+    /// For a body with which nothing is wrong.
+    retry_after_ms: Option<u64>,
     /// Innermost step first.
     path: Vec<String>,
 }
@@ -24,7 +26,8 @@ pub type Read<T> = Result<T, Refusal>;
 impl Refusal {
     /// A fault of `code` at the place where reading stands.
     pub fn new(code: Code, detail: impl Into<String>) -> Self {
-        Self(Box::new(Inner { code, detail: detail.into(), hint: None, path: Vec::new() }))
+        let (detail, path) = (detail.into(), Vec::new());
+        Self(Box::new(Inner { code, detail, hint: None, retry_after_ms: None, path }))
     }
 
     /// The same with advice.
@@ -46,14 +49,24 @@ impl Refusal {
     }
 }
 
+/// A fault of the moment, which has no place in the body.
+impl From<Problem> for Refusal {
+    fn from(problem: Problem) -> Self {
+        let Problem { code, detail, hint, retry_after_ms, .. } = problem;
+        Self(Box::new(Inner { code, detail, hint, retry_after_ms, path: Vec::new() }))
+    }
+}
+
 impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Self {
         let pointer = refusal.pointer();
-        let Inner { code, detail, hint, .. } = *refusal.0;
-        let mut problem = Self::new(code, detail.clone());
-        problem.hint = hint;
-        problem.errors.push(Fault { pointer, detail });
-        problem
+        let Inner { code, detail, hint, retry_after_ms, .. } = *refusal.0;
+        let problem = Self { hint, retry_after_ms, ..Self::new(code, detail) };
+        if code == Code::MemoryLimit {
+            return problem;
+        }
+        let detail = problem.detail.clone();
+        problem.at(pointer, detail)
     }
 }
 

@@ -39,6 +39,7 @@ impl<'a> Cursor<'a> {
                 }
             }
             if !self.another(b']')? {
+                self.room.take(size_of_val(&floats[..]))?;
                 return Ok(floats);
             }
         }

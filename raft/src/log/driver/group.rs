@@ -21,6 +21,7 @@ pub type Done = Box<dyn FnOnce(Result<(), LogError>) + Send>;
 pub(super) struct Draft {
     pub head: Head,
     pub payload: Bytes,
+    pub rank: Rank,
 }
 
 impl Draft {
@@ -36,10 +37,21 @@ impl Draft {
 pub(super) enum Rank {
     /// Lets segments go.
     Freeing,
-    /// Keeps the group going: a vote.
+    /// Keeps the group going: a vote, an urgent entry.
     State,
     /// Fills the log.
     Entries,
+}
+
+impl Rank {
+    /// The rank of a record that is not urgent.
+    fn of(kind: Kind) -> Self {
+        match kind {
+            Kind::Entry => Self::Entries,
+            Kind::Batch | Kind::Vote | Kind::VoteCommitted | Kind::Committed => Self::State,
+            Kind::Moved | Kind::Truncate | Kind::Purge | Kind::Tombstone => Self::Freeing,
+        }
+    }
 }
 
 /// Records that become durable together.
@@ -53,12 +65,7 @@ pub(super) struct Job {
 impl Job {
     /// How much room the job must leave to others when space is short.
     pub fn rank(&self) -> Rank {
-        let ranks = self.drafts.iter().map(|draft| match draft.head.kind {
-            Kind::Entry => Rank::Entries,
-            Kind::Batch | Kind::Vote | Kind::VoteCommitted | Kind::Committed => Rank::State,
-            Kind::Moved | Kind::Truncate | Kind::Purge | Kind::Tombstone => Rank::Freeing,
-        });
-        ranks.max().unwrap_or(Rank::Freeing)
+        self.drafts.iter().map(|draft| draft.rank).max().unwrap_or(Rank::Freeing)
     }
 
     /// The index from which on no entry submitted before the job counts once it is durable.
@@ -121,6 +128,16 @@ impl GroupLog {
 
     /// Appends entries, which follow the last one without a gap.
     pub fn append(self: &Arc<Self>, entries: Vec<(LogPosition, Bytes)>, done: Done) {
+        self.append_ranked(Rank::Entries, entries, done);
+    }
+
+    /// The same for few and small entries that a log without space for more takes nevertheless,
+    /// as it does votes. They overtake other groups' entries, but none of their own.
+    pub fn append_urgent(self: &Arc<Self>, entries: Vec<(LogPosition, Bytes)>, done: Done) {
+        self.append_ranked(Rank::State, entries, done);
+    }
+
+    fn append_ranked(self: &Arc<Self>, rank: Rank, entries: Vec<(LogPosition, Bytes)>, done: Done) {
         let Some(mut index) = self.unless_removed() else { return refuse(done) };
         let mut drafts = Vec::with_capacity(entries.len() + 1);
         if let Some(committed) = index.take_unsaved_committed() {
@@ -128,7 +145,7 @@ impl GroupLog {
         }
         for (at, payload) in entries {
             index.append(at, payload.clone());
-            drafts.push(Draft { payload, ..self.draft(Kind::Entry, at.term, at.index.0) });
+            drafts.push(Draft { payload, rank, ..self.draft(Kind::Entry, at.term, at.index.0) });
         }
         self.submit(index, drafts, Released::new(), Some(done));
     }
@@ -230,7 +247,8 @@ impl GroupLog {
     }
 
     pub(super) fn draft(&self, kind: Kind, term: u64, index: u64) -> Draft {
-        Draft { head: Head { kind, group: self.id, term, index }, payload: Bytes::new() }
+        let head = Head { kind, group: self.id, term, index };
+        Draft { head, payload: Bytes::new(), rank: Rank::of(kind) }
     }
 
     /// A job that writes the group's unsaved committed position, if there is one.

@@ -1,9 +1,9 @@
 //! The log thread's segments: the one being written, the one made ahead, the sealed ones.
 //!
 //! Space is reserved before it is needed: the next segment is made ahead. While it can not be made,
-//! entries must leave a part of the active segment to votes, and both a part to what lets segments
-//! go, so that a log without space for entries can still be purged. When no space is left nothing
-//! fails: entries wait until there is some.
+//! entries must leave a part of the active segment to votes and urgent entries, and all of them a
+//! part to what lets segments go, so that a log without space for entries can still be purged. When
+//! no space is left nothing fails: entries wait until there is some.
 //!
 //! The oldest segment goes once nothing in it is needed. What little is needed of it (the vote of
 //! an idle group, say) is written again, which takes room in the active segment, too.
@@ -25,7 +25,8 @@ use std::time::{Duration, Instant};
 pub(super) const SPACE_RETRY: Duration = Duration::from_millis(50);
 /// Bytes that one record takes in a footer at most.
 const FOOTER_ITEM_BYTES_MAX: u64 = 36;
-/// The part of the last segment that entries may not use; votes may use half of it.
+/// The part of the last segment that entries may not use; votes and urgent entries may use half of
+/// it.
 const RESERVE_SHARE: u64 = 4;
 /// The oldest segment's live records are written again when they are at most this part of it.
 const MOVE_SHARE: u64 = 8;

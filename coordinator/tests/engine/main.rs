@@ -1,0 +1,11 @@
+//! The engine over a world in memory: what users get back, and how it treats shards that refuse,
+//! hang or move.
+
+mod answers;
+mod bounds;
+#[path = "../fake/mod.rs"]
+mod fake;
+mod refusals;
+mod shards;
+mod worlds;
+mod writes;
