@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub async fn run(settings: &Settings) -> Result<(), Failure> {
     let dir = &settings.data;
     must_hold_data(dir)?;
-    let lock = hopbine_node::lock(dir)?;
+    let lock = hopbine_node::lock_to_read(dir)?;
     let disk: Arc<dyn Disk> = Arc::new(OsDisk);
     let report = hopbine_node::check_folder(&disk, dir)?;
     drop(lock);

@@ -54,6 +54,11 @@ impl Memory {
         self.held.load(Ordering::SeqCst)
     }
 
+    /// Bytes that may be held.
+    pub fn bytes_max(&self) -> usize {
+        self.bytes_max
+    }
+
     /// The part of a new one, which has no bytes yet.
     pub fn hold(self: &Arc<Self>) -> Held {
         Held { memory: self.clone(), bytes: 0 }

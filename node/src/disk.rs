@@ -11,7 +11,7 @@ use crate::error::NodeError;
 use hopbine_proto::NodeId;
 use hopbine_proto::disk::{Disk, OsDisk};
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Seek, Write};
+use std::io::{ErrorKind, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -45,21 +45,33 @@ pub fn lock(dir: &Path) -> Result<FolderLock, NodeError> {
         }
     };
     let mut lock = FolderLock { file, path };
-    match lock.file.try_lock() {
-        Ok(()) => {
-            // Nobody else makes anything now.
-            refuse_foreign(&OsDisk, dir)?;
-            lock.say(None)?;
-            Ok(lock)
+    lock.take(dir)?;
+    // Nobody else makes anything now.
+    refuse_foreign(&OsDisk, dir)?;
+    lock.say(None)?;
+    Ok(lock)
+}
+
+/// The same for a process that changes nothing, which may be on a file system that cannot be
+/// written to. `None`: there nobody has ever locked the folder.
+pub fn lock_to_read(dir: &Path) -> Result<Option<FolderLock>, NodeError> {
+    match lock(dir) {
+        Err(NodeError::Io { source, .. }) if source.kind() == ErrorKind::ReadOnlyFilesystem => {
+            lock_as_it_is(dir)
         }
-        Err(std::fs::TryLockError::WouldBlock) => {
-            let (pid, url) = lock.holder();
-            Err(NodeError::Locked { dir: dir.to_owned(), pid, url })
-        }
-        Err(std::fs::TryLockError::Error(error)) => {
-            Err(NodeError::io(format!("lock {}", lock.path.display()))(error))
-        }
+        locked => locked.map(Some),
     }
+}
+
+fn lock_as_it_is(dir: &Path) -> Result<Option<FolderLock>, NodeError> {
+    let path = dir.join("LOCK");
+    let file = match File::open(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        opened => opened.map_err(NodeError::io(format!("open {}", path.display())))?,
+    };
+    let mut lock = FolderLock { file, path };
+    lock.take(dir)?;
+    Ok(Some(lock))
 }
 
 /// Makes a folder and those above it that are missing; each survives a power loss.
@@ -73,7 +85,7 @@ fn make_durable(dir: &Path) -> std::io::Result<()> {
     };
     make_durable(parent)?;
     match std::fs::create_dir(dir) {
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && dir.is_dir() => {}
+        Err(error) if error.kind() == ErrorKind::AlreadyExists && dir.is_dir() => {}
         made => made?,
     }
     File::open(parent)?.sync_all()
@@ -106,6 +118,20 @@ fn refuse_foreign(disk: &dyn Disk, dir: &Path) -> Result<(), NodeError> {
 }
 
 impl FolderLock {
+    /// Takes the lock of the folder `dir`.
+    fn take(&mut self, dir: &Path) -> Result<(), NodeError> {
+        match self.file.try_lock() {
+            Ok(()) => Ok(()),
+            Err(std::fs::TryLockError::WouldBlock) => {
+                let (pid, url) = self.holder();
+                Err(NodeError::Locked { dir: dir.to_owned(), pid, url })
+            }
+            Err(std::fs::TryLockError::Error(error)) => {
+                Err(NodeError::io(format!("lock {}", self.path.display()))(error))
+            }
+        }
+    }
+
     /// Writes who holds the folder and where it serves, for those who find it locked.
     pub fn say(&mut self, url: Option<&str>) -> Result<(), NodeError> {
         let text = format!("{}\n{}\n", std::process::id(), url.unwrap_or_default());
@@ -152,7 +178,7 @@ pub fn check_format(disk: &dyn Disk, dir: &Path) -> Result<(), NodeError> {
         (Some(FORMAT_TITLE), Some(found)) if found > FORMAT => {
             Err(NodeError::NewerFormat { dir: dir.to_owned(), found, known: FORMAT })
         }
-        (Some(FORMAT_TITLE), Some(_)) => Ok(()),
+        (Some(FORMAT_TITLE), Some(_)) if lines.next().is_none() => Ok(()),
         _ => {
             let reason = "it cannot be read".to_owned();
             Err(NodeError::Damaged { file: "FORMAT".to_owned(), reason })
@@ -242,8 +268,20 @@ mod tests {
             }
             _ => panic!("the folder is locked"),
         }
+        assert!(matches!(lock_as_it_is(dir.path()), Err(NodeError::Locked { .. })));
         drop(held);
         lock(dir.path()).expect("free again");
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_written_to_is_locked_as_it_is() {
+        let dir = tempfile::tempdir().expect("a folder");
+        assert!(lock_as_it_is(dir.path()).expect("nobody's").is_none());
+        drop(lock(dir.path()).expect("free"));
+        let text = std::fs::read(dir.path().join("LOCK")).expect("read");
+        let held = lock_as_it_is(dir.path()).expect("free");
+        assert!(held.is_some() && lock(dir.path()).is_err());
+        assert_eq!(std::fs::read(dir.path().join("LOCK")).expect("read"), text, "as it was");
     }
 
     #[test]

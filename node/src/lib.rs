@@ -16,6 +16,6 @@ mod views;
 pub use catalogue::{Catalogue, CatalogueCommand, CatalogueReply};
 pub use check::{Finding, Report, check_folder};
 pub use config::NodeConfig;
-pub use disk::{FORMAT, FolderLock, lock};
+pub use disk::{FORMAT, FolderLock, lock, lock_to_read};
 pub use driver::{Check, Node, Parts};
 pub use error::NodeError;

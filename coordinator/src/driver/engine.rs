@@ -285,8 +285,8 @@ impl Engine {
         loop {
             let mut call = self.begin(graph, options, started)?;
             let plan = plan(&call)?;
-            let begins = self.parts.admission.begin(plan.weight());
-            let _turn = self.within(call.deadline, begins).await.ok_or_else(never_began)??;
+            let begins = self.parts.admission.begin(plan.weight(), &self.parts.replies);
+            let turn = self.within(call.deadline, begins).await.ok_or_else(never_began)??;
             let _room = self.room_for(&plan)?;
             let planned = self.now();
             match retrieval::run(self, &mut call, plan, planned).await {
@@ -296,6 +296,9 @@ impl Engine {
                     for (id, names) in &answer.name_collisions {
                         let (one, other) = (&names.entity, &names.target);
                         tracing::error!(graph, %id, %one, %other, "name collision on a path");
+                    }
+                    if turn.is_some() {
+                        self.parts.admission.ended(held.bytes());
                     }
                     timings.plan_ms = milliseconds(planned - started);
                     timings.total_ms = milliseconds(self.now() - started);
