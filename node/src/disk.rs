@@ -45,7 +45,7 @@ pub fn lock(dir: &Path) -> Result<FolderLock, NodeError> {
         }
     };
     let mut lock = FolderLock { file, path };
-    lock.take(dir)?;
+    lock.take(dir, File::try_lock)?;
     // Nobody else makes anything now.
     refuse_foreign(&OsDisk, dir)?;
     lock.say(None)?;
@@ -70,7 +70,8 @@ fn lock_as_it_is(dir: &Path) -> Result<Option<FolderLock>, NodeError> {
         opened => opened.map_err(NodeError::io(format!("open {}", path.display())))?,
     };
     let mut lock = FolderLock { file, path };
-    lock.take(dir)?;
+    // Some file systems lock a file that is open for reading for readers alone.
+    lock.take(dir, File::try_lock_shared)?;
     Ok(Some(lock))
 }
 
@@ -119,8 +120,12 @@ fn refuse_foreign(disk: &dyn Disk, dir: &Path) -> Result<(), NodeError> {
 
 impl FolderLock {
     /// Takes the lock of the folder `dir`.
-    fn take(&mut self, dir: &Path) -> Result<(), NodeError> {
-        match self.file.try_lock() {
+    fn take(
+        &mut self,
+        dir: &Path,
+        lock: impl Fn(&File) -> Result<(), std::fs::TryLockError>,
+    ) -> Result<(), NodeError> {
+        match lock(&self.file) {
             Ok(()) => Ok(()),
             Err(std::fs::TryLockError::WouldBlock) => {
                 let (pid, url) = self.holder();

@@ -32,6 +32,8 @@ use tracing::error;
 const ROWS_PER_ENTITY: u64 = 16;
 /// A read on an async thread may look whether to stop so often: some 4,000 rows.
 const INLINE_LOOKS_MAX: u32 = 4;
+/// Bytes of names that are registered at once.
+const REGISTER_BYTES_MAX: usize = 1 << 20;
 /// Creating and dropping graphs moves files.
 const SHAPING_DEADLINE: Duration = Duration::from_secs(30);
 
@@ -132,8 +134,8 @@ impl Node {
             }
             Ok(BatchReply::Refused(problem)) => return Err(problem.into()),
             Err(_) => {
-                let detail = "the reply of the log cannot be read";
-                return Err(Problem::new(Code::VersionSkew, detail).into());
+                let detail = "the reply of the log cannot be read: it may have been applied";
+                return Err(Problem::new(Code::OutcomeUnknown, detail).into());
             }
         };
         reply.index = reply.index.max(LogIndex(0));
@@ -191,13 +193,28 @@ impl Node {
         to_its_end(async move {
             match node.propose_meta(&command, node.shaping_deadline()).await? {
                 CatalogueReply::Graph(graph, fresh) => {
-                    node.host_graph(&graph).await.map_err(node_problem)?;
-                    Ok((graph, fresh))
+                    let hosted = node.host_graph(&graph).await.map_err(node_problem);
+                    if hosted.is_err() && fresh {
+                        node.take_back(&graph).await;
+                    }
+                    hosted.map(|()| (graph, fresh))
                 }
                 other => Err(unexpected(&other)),
             }
         })
         .await
+    }
+
+    /// Drops a new graph whose shards could not be made, so that no start has to make them.
+    async fn take_back(self: &Arc<Self>, graph: &GraphInfo) {
+        let command = CatalogueCommand::Drop { name: graph.name.clone() };
+        let dropped = self.propose_meta(&command, self.shaping_deadline()).await;
+        if let Ok(CatalogueReply::Dropped(graph)) = &dropped
+            && self.unhost_graph(graph).await.is_ok()
+        {
+            return;
+        }
+        error!(graph = %graph.name, ?dropped, "a graph without its shards is left");
     }
 
     /// Changes a graph that is at `version`.
@@ -230,7 +247,9 @@ impl Node {
         to_its_end(async move {
             match node.propose_meta(&command, node.shaping_deadline()).await? {
                 CatalogueReply::Dropped(graph) => {
-                    node.unhost_graph(&graph).await.map_err(node_problem)
+                    let dropped = node.unhost_graph(&graph).await.map_err(node_problem);
+                    node.host_missing().await;
+                    dropped
                 }
                 other => Err(unexpected(&other)),
             }
@@ -254,10 +273,20 @@ impl Node {
         names: Vec<String>,
     ) -> Result<Arc<GraphInfo>, Problem> {
         self.refuse_when_stopping()?;
-        let command = CatalogueCommand::Register { graph, names };
-        match self.propose_meta(&command, self.shaping_deadline()).await? {
-            CatalogueReply::Graph(graph, _) => Ok(graph),
-            other => Err(unexpected(&other)),
+        // In small commands: a large one could stand in the log before a drop that makes room for it.
+        let mut names = names.into_iter().peekable();
+        loop {
+            let (mut some, mut bytes) = (Vec::new(), 0);
+            while let Some(name) = names.next_if(|name| bytes + name.len() <= REGISTER_BYTES_MAX) {
+                bytes += name.len();
+                some.push(name);
+            }
+            let command = CatalogueCommand::Register { graph, names: some };
+            match self.propose_meta(&command, self.shaping_deadline()).await? {
+                CatalogueReply::Graph(graph, _) if names.peek().is_none() => return Ok(graph),
+                CatalogueReply::Graph(..) => {}
+                other => return Err(unexpected(&other)),
+            }
         }
     }
 

@@ -7,7 +7,7 @@ use hopbine_node::{Node, NodeConfig, Parts};
 use hopbine_proto::call::WriteOp;
 use hopbine_proto::disk::Disk;
 use hopbine_proto::graph::{GraphConfig, GraphInfo, IdKind};
-use hopbine_proto::sim_disk::SimDisk;
+use hopbine_proto::sim_disk::{SimDisk, Tear};
 use hopbine_proto::status::{CallError, Code, Problem};
 use hopbine_proto::{Fact, FactKey};
 use std::path::Path;
@@ -79,9 +79,7 @@ async fn a_graph_is_dropped_on_a_full_disk_and_others_have_its_space() {
         }
         write(&node, &other, batch(0), None).await.expect("written");
         node.settle().await.expect("settled");
-        let files = disk.files().into_iter();
-        let sizes = files.map(|path| disk.len(&path).expect("read").unwrap_or_default());
-        disk.set_capacity(Some(sizes.sum::<u64>() + 4 * LOG_SEGMENT));
+        disk.set_capacity(Some(used(&disk) + 4 * LOG_SEGMENT));
         fill(&node, &big).await;
         // It is the log, too, that has no space.
         let refused = node.register_relations(other.id, vec!["new".into()]).await;
@@ -117,4 +115,84 @@ async fn a_graph_is_dropped_on_a_full_disk_and_others_have_its_space() {
         write(&node, &other, batch(2_000), None).await.expect("written");
         node.shutdown().await.expect("stopped");
     }
+}
+
+fn used(disk: &SimDisk) -> u64 {
+    let files = disk.files().into_iter();
+    files.map(|path| disk.len(&path).expect("read").unwrap_or_default()).sum()
+}
+
+/// Creates `name` once there is space for it, and writes to it.
+async fn use_graph(node: &Arc<Node>, name: &str) {
+    let began = Instant::now();
+    let graph = loop {
+        match node.create(name.into(), GraphConfig::new(64, IdKind::U64)).await {
+            Ok((graph, _)) => break graph,
+            Err(refused) => assert_eq!(refused.code, Code::DiskFull, "{refused}"),
+        }
+        assert!(began.elapsed() < Duration::from_secs(20), "there is no space");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    while let Err(error) = write_once(node, &graph, batch(0)).await {
+        let refused = problem(error);
+        assert_eq!(refused.code, Code::DiskFull, "{refused}");
+        assert!(began.elapsed() < Duration::from_secs(20), "there is no space");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// A node whose graph `old` holds sealed facts.
+async fn with_old(disk: &SimDisk, dir: &Path) -> Arc<Node> {
+    let node = open(disk, dir).await;
+    let old = node.create("old".into(), GraphConfig::new(64, IdKind::U64)).await;
+    for number in 0..10 {
+        write(&node, &old.as_ref().expect("created").0, batch(number * BATCH), None)
+            .await
+            .expect("written");
+    }
+    node.settle().await.expect("settled");
+    node
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_graph_that_finds_no_space_leaves_nothing_behind() {
+    let (disk, dir) = (SimDisk::new(), Path::new("/data"));
+    let node = with_old(&disk, dir).await;
+    // The log has room in its segment, a new shard has none on the disk.
+    disk.set_capacity(Some(used(&disk)));
+    let refused = node.create("new".into(), GraphConfig::new(64, IdKind::U64)).await;
+    let refused = refused.expect_err("no space");
+    assert_eq!(refused.code, Code::DiskFull, "{refused}");
+    assert!(node.graph("new").is_none() && node.graph("old").is_some());
+    let _ = node.shutdown().await;
+    drop(node);
+    let node = open(&disk, dir).await;
+    node.drop_graph("old".into()).await.expect("dropped");
+    use_graph(&node, "new").await;
+    node.shutdown().await.expect("stopped");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_graph_half_made_before_the_disk_was_full_keeps_no_node_from_starting() {
+    let dir = Path::new("/data");
+    let mut half_made = 0;
+    for point in 0.. {
+        let disk = SimDisk::new();
+        let node = with_old(&disk, dir).await;
+        disk.fail_from(disk.sync_points() + point);
+        let created = node.create("new".into(), GraphConfig::new(64, IdKind::U64)).await;
+        drop(node);
+        disk.crash(Tear::Lost);
+        disk.set_capacity(Some(used(&disk)));
+        let node = open(&disk, dir).await;
+        half_made += usize::from(created.is_err() && node.graph("new").is_some());
+        node.drop_graph("old".into()).await.expect("dropped");
+        use_graph(&node, "new").await;
+        node.shutdown().await.expect("stopped");
+        if created.is_ok() {
+            break;
+        }
+        assert!(point < 100, "it is never created");
+    }
+    assert!(half_made > 0, "no crash fell between log and shard");
 }

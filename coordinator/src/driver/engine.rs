@@ -113,7 +113,8 @@ impl Engine {
 
     /// One answer or problem per request, in order; each has the whole timeout. Once the answers
     /// are too large together, the rest is given up and the batch is `payload_too_large`; once one
-    /// finds no memory the batch is `memory_limit`, and what it holds is free for others.
+    /// finds no memory, or no place to wait for its turn, the batch is `memory_limit` or
+    /// `overloaded`, and what it holds is free for others.
     pub async fn graph_rag_batch(
         &self,
         graph: &str,
@@ -132,7 +133,7 @@ impl Engine {
         let (mut replies, mut size) = (Vec::with_capacity(requests.len()), ReplySize::default());
         while let Some(reply) = answers.next().await {
             if let Err(problem) = &reply
-                && problem.code == Code::MemoryLimit
+                && matches!(problem.code, Code::MemoryLimit | Code::Overloaded)
             {
                 return Err(problem.clone());
             }
@@ -285,8 +286,9 @@ impl Engine {
         loop {
             let mut call = self.begin(graph, options, started)?;
             let plan = plan(&call)?;
-            let begins = self.parts.admission.begin(plan.weight(), &self.parts.replies);
-            let turn = self.within(call.deadline, begins).await.ok_or_else(never_began)??;
+            let (admission, shown) = (&self.parts.admission, plan.rows_fetched() as usize);
+            let begins = admission.begin(call.graph.id, &plan, &self.parts.replies);
+            let _begun = self.within(call.deadline, begins).await.ok_or_else(never_began)??;
             let _room = self.room_for(&plan)?;
             let planned = self.now();
             match retrieval::run(self, &mut call, plan, planned).await {
@@ -297,9 +299,7 @@ impl Engine {
                         let (one, other) = (&names.entity, &names.target);
                         tracing::error!(graph, %id, %one, %other, "name collision on a path");
                     }
-                    if turn.is_some() {
-                        self.parts.admission.ended(held.bytes());
-                    }
+                    admission.ended(call.graph.id, shown, held.bytes());
                     timings.plan_ms = milliseconds(planned - started);
                     timings.total_ms = milliseconds(self.now() - started);
                     return Ok(Found { call, answer, timings, held });

@@ -24,8 +24,8 @@ enum Fate {
     Applied(ShardDescriptor, call::WriteReply),
     Refused(ShardDescriptor, Problem),
     Unknown(ShardDescriptor, Problem),
-    /// Its range has moved: cut it anew.
-    Moved(Vec<WriteOp>, Arc<GraphInfo>),
+    /// Its range has moved: cut it anew. Last, why it may have been applied after all.
+    Moved(Vec<WriteOp>, Arc<GraphInfo>, Option<Problem>),
 }
 
 /// Checks a batch whole, then writes it. Nothing is written when any of it is wrong.
@@ -108,18 +108,19 @@ async fn propose(
 ) -> Result<Vec<(ShardDescriptor, call::WriteReply)>, Problem> {
     let key = options.idempotency_key.as_deref();
     let idempotency = key.map(|key| split::idempotency(key, &ops));
-    let begin = |part: Part, graph: Arc<GraphInfo>| {
-        let proposal = Proposal { part, graph, idempotency, deadline, options };
+    let begin = |part: Part, graph: Arc<GraphInfo>, doubt: Option<Problem>| {
+        let proposal = Proposal { part, graph, idempotency, deadline, options, doubt };
         proposal.run(engine)
     };
     let parts = split::split(ops, &graph.shards).into_iter();
-    let mut pending: FuturesUnordered<_> = parts.map(|part| begin(part, graph.clone())).collect();
+    let mut pending: FuturesUnordered<_> =
+        parts.map(|part| begin(part, graph.clone(), None)).collect();
     let mut fates = Vec::new();
     while let Some(fate) = pending.next().await {
         match fate {
-            Fate::Moved(ops, graph) => {
+            Fate::Moved(ops, graph, doubt) => {
                 let parts = split::split(ops, &graph.shards).into_iter();
-                pending.extend(parts.map(|part| begin(part, graph.clone())));
+                pending.extend(parts.map(|part| begin(part, graph.clone(), doubt.clone())));
             }
             fate => fates.push(fate),
         }
@@ -134,13 +135,13 @@ struct Proposal<'a> {
     idempotency: Option<Idempotency>,
     deadline: Duration,
     options: &'a WriteOptions,
+    /// Why an earlier try may have been applied after all.
+    doubt: Option<Problem>,
 }
 
 impl Proposal<'_> {
     /// Repeats only what certainly was not applied, or what the shard would recognise.
     async fn run(mut self, engine: &Engine) -> Fate {
-        // Why an earlier try may have been applied after all.
-        let mut doubt = None;
         for tries in 0.. {
             let batch = WriteBatch { ops: self.part.ops.clone(), idempotency: self.idempotency };
             let at = WriteContext {
@@ -160,7 +161,7 @@ impl Proposal<'_> {
             let mut moved = None;
             match engine.reaction(&self.graph, error) {
                 Reaction::Tell(problem) if !is_unknown(&problem) => {
-                    return refused(self.part.shard, problem, doubt);
+                    return refused(self.part.shard, problem, self.doubt);
                 }
                 Reaction::Tell(problem) if self.idempotency.is_none() => {
                     return Fate::Unknown(self.part.shard, problem);
@@ -169,22 +170,22 @@ impl Proposal<'_> {
                     if engine.wait(tries, self.deadline).await.is_err() {
                         return Fate::Unknown(self.part.shard, problem);
                     }
-                    doubt = Some(problem);
+                    self.doubt = Some(problem);
                     continue;
                 }
                 Reaction::Wait => {}
                 Reaction::Refresh => match self.refresh(engine) {
                     Ok(graph) => moved = graph,
-                    Err(problem) => return refused(self.part.shard, problem, doubt),
+                    Err(problem) => return refused(self.part.shard, problem, self.doubt),
                 },
             }
             if engine.wait(tries, self.deadline).await.is_err() {
                 let problem = Problem::new(Code::ShardUnavailable, refusal)
                     .hint("nothing of this part was written; repeat the request");
-                return refused(self.part.shard, problem, doubt);
+                return refused(self.part.shard, problem, self.doubt);
             }
             if let Some(graph) = moved {
-                return Fate::Moved(self.part.ops, graph);
+                return Fate::Moved(self.part.ops, graph, self.doubt);
             }
         }
         Fate::Unknown(self.part.shard, unknown("no answer in time"))
@@ -211,10 +212,16 @@ impl Proposal<'_> {
 /// The fate of a part whose last try met `problem`, with `doubt` about one before it: that was
 /// refused, too, only where the log decided, which knows what it applied, or the graph is gone.
 fn refused(shard: ShardDescriptor, problem: Problem, doubt: Option<Problem>) -> Fate {
+    let decided = matches!(
+        problem.code,
+        Code::IdempotencyConflict
+            | Code::NameCollision
+            | Code::InvalidRequest
+            | Code::PayloadTooLarge
+            | Code::GraphNotFound
+    );
     match doubt {
-        Some(doubt) if problem.code.retryable() || problem.code == Code::DataDamaged => {
-            Fate::Unknown(shard, doubt)
-        }
+        Some(doubt) if !decided => Fate::Unknown(shard, doubt),
         _ => Fate::Refused(shard, problem),
     }
 }

@@ -85,9 +85,6 @@ pub enum Output {
     },
 }
 
-/// Weight of a row with payload or vector.
-const SHOWN_WEIGHT: u64 = 32;
-
 impl Plan {
     /// Most ways that the hops before the last one can keep, all together.
     pub fn ways(&self) -> u64 {
@@ -96,20 +93,23 @@ impl Plan {
         starts * u64::from(self.beam)
     }
 
-    /// About what it costs: the ways that its hops can keep, its starts, and the rows that it can
-    /// show, one with payload or vector counted as so many more.
-    pub fn weight(&self) -> u64 {
-        let starts = match &self.starts {
+    /// Starts that it is given, or seeds that it looks for.
+    pub fn starts_given(&self) -> u64 {
+        match &self.starts {
             Starts::Seeds { ask, .. } => u64::from(ask.k),
             Starts::Entities(entities) => entities.len() as u64,
-        };
-        let shown = match self.output {
-            Output::Top { top_k, .. } => top_k,
-            Output::Page { limit, .. } | Output::Keys { limit, .. } => limit,
-        };
-        let of_path = self.with.path_payloads.then_some(self.hops.len() as u64);
-        let parts = u64::from(self.with.payload || self.with.vector) + of_path.unwrap_or(0);
-        self.ways() + starts + u64::from(shown) * (1 + parts * (SHOWN_WEIGHT - 1))
+        }
+    }
+
+    /// Most rows of which it fetches payload, vector or path payloads.
+    pub fn rows_fetched(&self) -> u64 {
+        let fetched = self.with.payload || self.with.vector || self.with.path_payloads;
+        match self.output {
+            Output::Top { top_k: rows, .. } | Output::Page { limit: rows, .. } if fetched => {
+                rows.into()
+            }
+            _ => 0,
+        }
     }
 
     /// Arrivals from distinct starts that a target of hop `hop` (from 0) must keep so that every

@@ -24,11 +24,13 @@ use bytes::Bytes;
 use futures::FutureExt;
 use hopbine_proto::limits;
 use hopbine_proto::status::{Code, Problem};
+use http_body_util::BodyExt;
 use std::fmt::Write;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tokio::time::timeout;
 use tracing::{debug, error};
 
 /// Longest `X-Request-Id` that is taken over.
@@ -151,8 +153,29 @@ pub fn router(surface: Arc<Surface>) -> Router {
 struct Progress {
     /// The place of the matched route in the table, once known.
     matched: Option<usize>,
-    /// Whether something of the body was not read: then no further request can follow it.
-    unread: bool,
+    /// The body until somebody reads it.
+    body: Option<Body>,
+    /// Whether somebody began to and did not come to its end.
+    cut_off: bool,
+}
+
+/// A body that nobody wanted is read to its end when it is said to be no longer than this and is
+/// about to be here: its connection can go on then.
+const UNWANTED_BYTES_MAX: usize = 64 * 1024;
+const UNWANTED_PATIENCE: Duration = Duration::from_millis(20);
+
+impl Progress {
+    /// Reads what nobody wanted; whether all is read, so that a further request can follow it.
+    async fn read_out(self, headers: &HeaderMap) -> bool {
+        let Some(body) = self.body else { return !self.cut_off };
+        let announced = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok());
+        let short = announced.and_then(|text| text.parse().ok()).unwrap_or(usize::MAX);
+        if short > UNWANTED_BYTES_MAX || headers.contains_key(header::EXPECT) {
+            return false;
+        }
+        let rest = timeout(UNWANTED_PATIENCE, body.collect()).await;
+        rest.is_ok_and(|read| read.is_ok())
+    }
 }
 
 /// Answers one request, whatever happens.
@@ -161,8 +184,8 @@ async fn answer(surface: &Surface, path: Option<&'static str>, request: Request)
     let (mut parts, body) = request.into_parts();
     let request_id = surface.request_id(&parts.headers);
     let unread = !axum::body::HttpBody::is_end_stream(&body);
-    let mut progress = Progress { matched: None, unread };
-    let work = dispatch(surface, path, &mut parts, body, &request_id, &mut progress);
+    let mut progress = Progress { matched: None, body: unread.then_some(body), cut_off: false };
+    let work = dispatch(surface, path, &mut parts, &request_id, &mut progress);
     let outcome = AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|panic| {
         let reason = panic.downcast_ref::<String>().map(String::as_str);
         let reason = reason.or(panic.downcast_ref::<&str>().copied()).unwrap_or("unknown");
@@ -180,7 +203,7 @@ async fn answer(surface: &Surface, path: Option<&'static str>, request: Request)
     let trace = parts.headers.get("traceparent").and_then(|value| value.to_str().ok());
     let (status, path) = (response.status().as_u16(), parts.uri.path());
     debug!(request_id, trace, method = %parts.method, path, status, code, ?took, "answered");
-    if progress.unread || surface.gate.is_closed() {
+    if !progress.read_out(&parts.headers).await || surface.gate.is_closed() {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     finish(&mut response, &request_id, took, parts.method == Method::HEAD);
@@ -213,7 +236,6 @@ async fn dispatch(
     surface: &Surface,
     path: Option<&'static str>,
     parts: &mut Parts,
-    body: Body,
     request_id: &str,
     progress: &mut Progress,
 ) -> Result<Response<Body>, Refused> {
@@ -227,10 +249,9 @@ async fn dispatch(
     let (graph, id) = parameters(parts).await?;
     let query = query(parts)?;
     let body = match route.body.is_some() {
-        true => receive(surface, route, parts, body, &mut pass).await?,
+        true => receive(surface, route, parts, progress, &mut pass).await?,
         false => Bytes::new(),
     };
-    progress.unread &= route.body.is_none();
     pass.enter()?;
     let call = Call {
         route,
@@ -291,7 +312,7 @@ async fn receive(
     surface: &Surface,
     route: &Route,
     parts: &Parts,
-    body: Body,
+    progress: &mut Progress,
     pass: &mut Pass,
 ) -> Result<Bytes, Refused> {
     media(&parts.headers, route.endpoint == Endpoint::Upsert)?;
@@ -299,7 +320,11 @@ async fn receive(
         Endpoint::Upsert | Endpoint::Write => limits::WRITE_BYTES_MAX,
         _ => limits::QUERY_BYTES_MAX,
     };
-    Ok(collect(&parts.headers, body, most, surface.config.body_timeout, pass).await?)
+    let Some(body) = progress.body.take() else { return Ok(Bytes::new()) };
+    progress.cut_off = true;
+    let body = collect(&parts.headers, body, most, surface.config.body_timeout, pass).await?;
+    progress.cut_off = false;
+    Ok(body)
 }
 
 async fn run(call: &Call<'_>, metrics: &Metrics, request_id: &str) -> Outcome {

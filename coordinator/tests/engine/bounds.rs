@@ -87,7 +87,7 @@ async fn a_page_asks_no_further_shard_once_it_has_its_bytes() {
 #[tokio::test]
 async fn heavy_retrievals_wait_for_their_turn_and_light_ones_do_not() {
     let (world, engine) = numbers().await;
-    let heavy = GraphRagRequest { top_k: 5_000, with: WithParts::PAYLOAD, ..two_hops() };
+    let heavy = GraphRagRequest { beam: 50_000, ..two_hops() };
     let patient = CallOptions { timeout: Duration::from_secs(60), ..CallOptions::default() };
     let turns = 2 * available_parallelism().map_or(1, usize::from);
     let mut hanging = Vec::new();
@@ -100,7 +100,7 @@ async fn heavy_retrievals_wait_for_their_turn_and_light_ones_do_not() {
     let late = engine.graph_rag("g", &heavy, &quick()).await.expect_err("nobody made room");
     assert_eq!((late.code, world.calls().len()), (Code::DeadlineExceeded, before));
     assert!(late.hint.expect("a hint").contains("wait for each other"));
-    let light = engine.graph_rag("g", &two_hops(), &quick()).await.expect("answered");
+    let light = engine.graph_rag("g", &two_hops(), &patient).await.expect("answered");
     let mut waits = Box::pin(engine.graph_rag("g", &heavy, &patient));
     assert!(poll!(&mut waits).is_pending());
     hanging.pop();

@@ -18,7 +18,7 @@ async fn a_token_brings_back_at_least_its_writes() {
         .await
         .expect("written");
     let token = Some(written.consistency_token);
-    let options = CallOptions { token: token.clone(), ..quick() };
+    let options = CallOptions { token: token.clone(), ..CallOptions::default() };
     assert!(engine.count("g", &CountRequest::default(), &options).await.is_ok());
     // A token of a state that no replica has yet is waited for until the deadline.
     let graph = engine.graph("g").expect("known");
@@ -31,7 +31,8 @@ async fn a_token_brings_back_at_least_its_writes() {
     engine.drop_graph("g").await.expect("dropped");
     let config = GraphConfig::new(2, IdKind::U64);
     engine.create_graph("g", config).await.expect("created again");
-    let options = CallOptions { token: Some(reply_token(&world).await), ..quick() };
+    let token = Some(reply_token(&world).await);
+    let options = CallOptions { token, ..CallOptions::default() };
     assert!(engine.count("g", &CountRequest::default(), &options).await.is_ok());
     let stale = CallOptions { token: Some(old_token(&graph)), ..quick() };
     let refused = engine.count("g", &CountRequest::default(), &stale).await.expect_err("old");
@@ -39,7 +40,8 @@ async fn a_token_brings_back_at_least_its_writes() {
 }
 
 async fn reply_token(world: &Arc<World>) -> String {
-    let reply = world.engine().count("g", &CountRequest::default(), &quick()).await;
+    let options = CallOptions::default();
+    let reply = world.engine().count("g", &CountRequest::default(), &options).await;
     reply.expect("counted").consistency_token
 }
 
@@ -73,7 +75,8 @@ async fn a_write_tells_what_it_replaced_removed_and_missed() {
     let unheard = DeleteRequest::Keys(vec![named("a", "unheard_of", "b")]);
     let reply = engine.delete("g", &unheard, &options).await.expect("nothing to do");
     assert_eq!((reply.deleted, reply.not_found), (0, 1));
-    let count = engine.count("g", &CountRequest::default(), &quick()).await.expect("counted");
+    let options = CallOptions::default();
+    let count = engine.count("g", &CountRequest::default(), &options).await.expect("counted");
     assert_eq!(count.count, 1);
 }
 

@@ -102,16 +102,21 @@ async fn an_answer_to_a_body_that_was_not_read_ends_the_connection_and_says_so()
         ("POST /v1/graphs/g", "405"),
         ("GET /v1/graphs/g", "200"),
     ] {
-        let mut stream = server.connect().await;
         let head = "host: x\r\ncontent-type: text/csv\r\ncontent-length: 9";
-        stream
-            .write_all(format!("{start} HTTP/1.1\r\n{head}\r\n\r\n").as_bytes())
-            .await
-            .expect("sent");
-        let (head, _) = receive(&mut stream).await;
+        let text = format!("{start} HTTP/1.1\r\n{head}\r\n\r\n");
+        let mut silent = server.connect().await;
+        silent.write_all(text.as_bytes()).await.expect("sent");
+        let (head, _) = receive(&mut silent).await;
         assert!(head.starts_with(&format!("HTTP/1.1 {status}")), "{head}");
         assert!(head.contains("connection: close"), "{head}");
+        // A short one that comes is read, and the next request is answered.
+        stream.write_all(format!("{text}123456789").as_bytes()).await.expect("sent");
+        let (head, _) = receive(&mut stream).await;
+        assert!(head.starts_with(&format!("HTTP/1.1 {status}")), "{head}");
+        assert!(!head.contains("connection: close"), "{head}");
     }
+    send(&mut stream, "GET /livez", "").await;
+    assert_eq!(receive(&mut stream).await.1, "ok\n");
 }
 
 #[tokio::test]

@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
-use tracing::info;
+use tracing::{info, warn};
 
 /// The group of the catalogue, and its only replica in a cluster of one.
 pub(super) const CATALOGUE: GroupId = GroupId(0);
@@ -253,7 +253,7 @@ impl Node {
         let graphs = catalogue.graphs();
         let shards =
             graphs.flat_map(|graph| graph.shards.iter().map(move |shard| (&**graph, shard)));
-        self.host_each(shards).await?;
+        self.host_each(shards, true).await?;
         self.remove_leftovers(dropped).await
     }
 
@@ -261,6 +261,7 @@ impl Node {
         self: &Arc<Self>,
         graph: &GraphInfo,
         descriptor: &ShardDescriptor,
+        starting: bool,
     ) -> Result<(), NodeError> {
         let Some((replica_id, _)) =
             descriptor.replicas.iter().find(|(_, node)| *node == self.id).copied()
@@ -277,10 +278,21 @@ impl Node {
         let data = self.parts.disk.clone();
         let opened = tokio::task::spawn_blocking(move || {
             let known = data.len(&dir.join("MANIFEST")).ok().flatten().is_some();
-            if known { Shard::open(data, &dir, config) } else { Shard::create(data, &dir, config) }
+            let opened = match known {
+                true => Shard::open(data, &dir, config),
+                false => Shard::create(data, &dir, config),
+            };
+            (known, opened)
         });
         let opened = opened.await.map_err(|error| shard_error(id, &error.to_string()))?;
-        let shard = Arc::new(opened.map_err(|error| store_error(id, error))?);
+        if let (false, Err(StoreError::DiskFull(failure))) = &opened
+            && starting
+        {
+            // It never held anything. What it needs is a node on which a graph can be dropped.
+            warn!(error = %failure, shard = %id, graph = %graph.name, "no space to make it");
+            return Ok(());
+        }
+        let shard = Arc::new(opened.1.map_err(|error| store_error(id, error))?);
         let upkeep = self.upkeep.clone();
         let replica = Replica::new(shard.clone(), Box::new(move || upkeep.wake()));
         let replica = Arc::new(replica.map_err(|error| shard_error(id, &error.to_string()))?);
@@ -313,15 +325,26 @@ impl Node {
         }
         let missing = graph.shards.iter().filter(|shard| self.find(shard.id).is_none());
         let missing: Vec<_> = missing.map(|shard| (graph, shard)).collect();
-        self.host_each(missing).await
+        self.host_each(missing, false).await
+    }
+
+    /// Makes what there was no space for before.
+    pub(crate) async fn host_missing(self: &Arc<Self>) {
+        let graphs: Vec<Arc<GraphInfo>> = self.catalogue().graphs().cloned().collect();
+        for graph in graphs {
+            if let Err(failure) = self.host_graph(&graph).await {
+                warn!(error = %failure, graph = %graph.name, "its shards are made later");
+            }
+        }
     }
 
     /// Hosts many shards, some at a time: they share the syncs that each begins with.
     async fn host_each<'a>(
         self: &Arc<Self>,
         shards: impl IntoIterator<Item = (&'a GraphInfo, &'a ShardDescriptor)>,
+        starting: bool,
     ) -> Result<(), NodeError> {
-        let hosting = shards.into_iter().map(|(graph, shard)| self.host(graph, shard));
+        let hosting = shards.into_iter().map(|(graph, shard)| self.host(graph, shard, starting));
         let hosting: Vec<_> = hosting.collect();
         // Each to its end, also when another fails: a group half started could not be tried again.
         let hosted: Vec<Result<(), NodeError>> =

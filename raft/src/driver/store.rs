@@ -19,6 +19,8 @@ use std::sync::Arc;
 
 /// Bytes of entries handed to apply or replication at once.
 const READ_BYTES: usize = 4 * 1024 * 1024;
+/// What is larger than this is not urgent: the reserve is for votes and for drops.
+const URGENT_BYTES_MAX: usize = 2 * 1024 * 1024;
 
 /// One group's log.
 #[derive(Clone)]
@@ -212,6 +214,7 @@ impl RaftLogStorage<TypeConfig> for GroupStore {
             urgent &= self.uses_reserve || !matches!(entry.payload, EntryPayload::Normal(_));
             encoded.push(encode(&entry));
         }
+        urgent &= encoded.iter().map(|(_, bytes)| bytes.len()).sum::<usize>() <= URGENT_BYTES_MAX;
         let done = |result: Result<(), LogError>| callback.io_completed(result.map_err(io_error));
         match urgent {
             true => self.log.append_urgent(encoded, Box::new(done)),

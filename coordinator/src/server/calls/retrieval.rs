@@ -118,9 +118,9 @@ pub async fn batch(call: &Call<'_>, metrics: &Metrics, request_id: &str) -> Outc
 /// The answer to one request of a batch, and how it is shown.
 type Answered = Result<(RetrievalReply, Shape), Problem>;
 
-/// All answers and their bytes as text. Once they are too large together, or one finds no memory,
-/// no further one is waited for and those under way are given up: what a batch holds that waits for
-/// memory is what others wait for.
+/// All answers and their bytes as text. Once they are too large together, or one finds no memory or
+/// no place to wait, no further one is waited for and those under way are given up: what a batch
+/// holds that waits for memory is what others wait for.
 async fn gather(
     answers: impl Stream<Item = Answered>,
     mut size: ReplySize,
@@ -129,7 +129,7 @@ async fn gather(
     let mut replies = Vec::new();
     while let Some(reply) = answers.next().await {
         if let Err(problem) = &reply
-            && problem.code == Code::MemoryLimit
+            && matches!(problem.code, Code::MemoryLimit | Code::Overloaded)
         {
             return Err(problem.clone());
         }
