@@ -80,7 +80,8 @@ pub trait DiskFile: Send + Sync {
 pub trait Disk: Send + Sync {
     /// Creates a file that must not exist yet.
     fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
-    /// Opens an existing file for reading and writing.
+    /// Opens an existing file for reading and writing; for reading alone on a file system that
+    /// cannot be written to.
     fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
     /// Maps a closed, immutable file whole.
     fn map(&self, path: &Path) -> io::Result<FileBytes>;
@@ -172,7 +173,13 @@ impl Disk for OsDisk {
     }
 
     fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
-        Ok(Box::new(OsFile(open_options().open(path)?)))
+        let file = match open_options().open(path) {
+            Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
+                std::fs::File::open(path)?
+            }
+            opened => opened?,
+        };
+        Ok(Box::new(OsFile(file)))
     }
 
     fn map(&self, path: &Path) -> io::Result<FileBytes> {
