@@ -205,10 +205,17 @@ impl Node {
         .await
     }
 
-    /// Drops a new graph whose shards could not be made, so that no start has to make them.
-    async fn take_back(self: &Arc<Self>, graph: &GraphInfo) {
+    /// Drops a new graph of which no shard could be made, so that nobody has to make them later.
+    /// One that is there in part may have been written to, and stays to be completed.
+    async fn take_back(&self, graph: &GraphInfo) {
+        let shaping = self.shaping.lock().await;
+        let known = self.graph(&graph.name).is_some_and(|known| known.id == graph.id);
+        if !known || graph.shards.iter().any(|shard| self.find(shard.id).is_some()) {
+            return;
+        }
         let command = CatalogueCommand::Drop { name: graph.name.clone() };
         let dropped = self.propose_meta(&command, self.shaping_deadline()).await;
+        drop(shaping);
         if let Ok(CatalogueReply::Dropped(graph)) = &dropped
             && self.unhost_graph(graph).await.is_ok()
         {

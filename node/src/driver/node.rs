@@ -77,7 +77,7 @@ pub struct Node {
     /// Monotonic milliseconds before which nothing is scrubbed.
     pub(crate) scrub_due: AtomicU64,
     /// Held while the list of hosted shards follows the catalogue.
-    pub(super) shaping: tokio::sync::Mutex<()>,
+    pub(crate) shaping: tokio::sync::Mutex<()>,
     lock: Mutex<Option<FolderLock>>,
 }
 
