@@ -1,10 +1,12 @@
 //! The moving parts of a node.
 //!
 //! - `node.rs` opening, hosting shards, shutting down
+//! - `graphs.rs` graphs come, change and go
 //! - `removal.rs` what is left of a dropped graph goes
 //! - `upkeep.rs` flush, compaction, purge and scrub in the background
 //! - `health.rs` what an operator is told
 
+mod graphs;
 mod health;
 mod node;
 mod removal;
