@@ -93,6 +93,12 @@ impl Catalogue {
         self.graphs.values()
     }
 
+    /// Whether its counters can have been reached; counting on from others could overflow.
+    pub fn is_possible(&self) -> bool {
+        let counters = [self.next_graph, self.next_shard, self.next_replica];
+        counters.iter().all(|counter| *counter <= limits::COUNTER_MAX)
+    }
+
     /// Whether a shard of this number was ever given to a graph, dropped or not.
     pub fn has_given(&self, shard: ShardId) -> bool {
         (1..=self.next_shard).contains(&shard.0)
@@ -279,6 +285,28 @@ mod tests {
         match reply {
             CatalogueReply::Refused(problem) => problem.code,
             other => panic!("expected a refusal, got {other:?}"),
+        }
+    }
+
+    #[test]
+    fn counters_from_which_counting_on_would_overflow_are_not_possible() {
+        let mut catalogue = Catalogue::default();
+        created(create(&mut catalogue, "g", GraphConfig::new(8, IdKind::Names)));
+        assert!(catalogue.is_possible());
+        let (graph, shard, replica) =
+            (catalogue.next_graph, catalogue.next_shard, catalogue.next_replica);
+        for past in [limits::COUNTER_MAX + 1, u64::MAX] {
+            for (graph, shard, replica) in
+                [(past, shard, replica), (graph, past, replica), (graph, shard, past)]
+            {
+                let counters = Catalogue {
+                    next_graph: graph,
+                    next_shard: shard,
+                    next_replica: replica,
+                    ..catalogue.clone()
+                };
+                assert!(!counters.is_possible());
+            }
         }
     }
 

@@ -113,7 +113,12 @@ fn load(disk: &dyn Disk, path: &Path) -> Result<Option<Saved>, NodeError> {
     if crc32c::crc32c(rest) != u32::from_le_bytes(*crc) {
         return Err(damaged("its checksum is wrong"));
     }
-    postcard::from_bytes(rest).map(Some).map_err(|_| damaged("its content cannot be read"))
+    let saved: Saved =
+        postcard::from_bytes(rest).map_err(|_| damaged("its content cannot be read"))?;
+    if !saved.catalogue.is_possible() {
+        return Err(damaged("it holds a number that no catalogue reaches"));
+    }
+    Ok(Some(saved))
 }
 
 /// Verifies the file below a data folder, for the offline check.

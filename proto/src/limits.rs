@@ -95,3 +95,6 @@ pub const IDEMPOTENCY_KEY_BYTES_MAX: usize = 256;
 pub const PROBLEM_TEXT_BYTES_MAX: usize = 4 * 1024;
 /// Bytes of a `query.text`.
 pub const QUERY_TEXT_BYTES_MAX: usize = 1024 * 1024;
+/// Where no counter of ours gets to: at one a nanosecond it takes three centuries. A file that
+/// claims more was not written by us, and counting on from there would overflow.
+pub const COUNTER_MAX: u64 = 1 << 63;

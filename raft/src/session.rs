@@ -9,7 +9,7 @@
 use crate::command::Command;
 use crate::error::Malformed;
 use bytes::Bytes;
-use hopbine_proto::limits::{SESSION_AGE_MAX, SESSIONS_MAX};
+use hopbine_proto::limits::{COUNTER_MAX, SESSION_AGE_MAX, SESSIONS_MAX};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -133,6 +133,9 @@ impl Sessions {
         let malformed = Malformed("session table");
         let (now_ms, next_serial, list): (u64, u64, Vec<(Caller, Record)>) =
             postcard::from_bytes(bytes).map_err(|_| malformed)?;
+        if next_serial > COUNTER_MAX {
+            return Err(malformed);
+        }
         let mut table = Self { limits, now_ms, next_serial, ..Self::default() };
         for (caller, record) in list {
             let sound = record.serial < next_serial && record.at_ms <= now_ms;
@@ -222,6 +225,20 @@ mod tests {
         assert_eq!(sessions.check(&keyed(4_000, 2, 1)), Check::New);
         sessions.record(&keyed(4_000, 2, 1), &reply("b"));
         assert_eq!(sessions.check(&keyed(5_900, 2, 1)), Check::Repeat(reply("b")));
+    }
+
+    #[test]
+    fn a_table_from_which_counting_on_would_overflow_is_refused() {
+        let bytes = |next_serial: u64| {
+            let records: Vec<(Caller, Record)> = Vec::new();
+            postcard::to_stdvec(&(0u64, next_serial, records)).expect("plain data")
+        };
+        for refused in [u64::MAX, COUNTER_MAX + 1] {
+            assert!(Sessions::decode(LIMITS, &bytes(refused)).is_err(), "{refused}");
+        }
+        let mut last = Sessions::decode(LIMITS, &bytes(COUNTER_MAX)).expect("a table");
+        last.record(&keyed(1, 1, 1), &reply("one more"));
+        assert_eq!(last.check(&keyed(1, 1, 1)), Check::Repeat(reply("one more")));
     }
 
     #[derive(Clone, Debug)]

@@ -13,6 +13,7 @@
 
 use crate::error::StoreError;
 use hopbine_proto::disk::Disk;
+use hopbine_proto::limits::COUNTER_MAX;
 use hopbine_proto::{EntityRange, Epoch, FactKey, LogIndex, Metric, SegmentId, ShardId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -190,6 +191,10 @@ impl Manifest {
         if numbers.last().is_some_and(|last| *last >= self.next_segment) {
             return Err(StoreError::DamagedManifest { what: "a segment number is not below next" });
         }
+        // Counting on from there would end at a number that was given before.
+        if self.next_segment.0 > COUNTER_MAX {
+            return Err(StoreError::DamagedManifest { what: "a number that no shard reaches" });
+        }
         Ok(())
     }
 }
@@ -210,4 +215,21 @@ pub fn list_orphans(
         }
     }
     Ok(orphans)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hopbine_proto::EntityId;
+
+    #[test]
+    fn a_manifest_from_which_counting_on_would_overflow_is_refused() {
+        let range = EntityRange { start: EntityId(0), end: None };
+        let fresh = Manifest::new(ShardId(1), 2, Metric::Cosine, range, Epoch(1));
+        for (next, fits) in [(COUNTER_MAX, true), (COUNTER_MAX + 1, false), (u64::MAX, false)] {
+            let manifest = Manifest { next_segment: SegmentId(next), ..fresh.clone() };
+            let read = Manifest::decode(&manifest.encode());
+            assert_eq!(read.is_ok(), fits, "{next}: {read:?}");
+        }
+    }
 }
