@@ -211,8 +211,8 @@ impl Catalogue {
             return Err(Problem::new(Code::PreconditionFailed, detail)
                 .hint("read the graph again and repeat with its ETag in If-Match"));
         }
-        let graph = Arc::make_mut(entry);
-        let config = &mut graph.config;
+        let mut changed = entry.config.clone();
+        let config = &mut changed;
         if let Some(ef_search) = patch.ef_search {
             config.index.ef_search = ef_search;
         }
@@ -225,7 +225,12 @@ impl Catalogue {
         if let Some(payload_bytes_max) = patch.payload_bytes_max {
             config.payload_bytes_max = payload_bytes_max;
         }
-        graph.version += 1;
+        // What changes nothing moves nobody's ETag.
+        if changed != entry.config {
+            let graph = Arc::make_mut(entry);
+            graph.config = changed;
+            graph.version += 1;
+        }
         Ok(CatalogueReply::Graph(entry.clone(), false))
     }
 
@@ -377,6 +382,8 @@ mod tests {
         let (graph, _) = created(catalogue.apply(patch(1)));
         assert_eq!((graph.version, graph.config.index.recall_target), (2, 0.9));
         assert_eq!(refused(catalogue.apply(patch(1))), Code::PreconditionFailed);
+        let (same, _) = created(catalogue.apply(patch(2)));
+        assert_eq!(same.version, 2, "nothing was changed");
     }
 
     #[test]

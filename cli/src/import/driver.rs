@@ -350,7 +350,10 @@ impl Loader<'_> {
                              get the vector of their words in this field of the payload"
                 .to_owned(),
             (None, false) => {
-                "give them an \"embedding\", or load into a graph with an embedder".to_owned()
+                "give them an \"embedding\", or load the file into a new graph with --embedder \
+                 lexical --embed FIELD: facts get the vector of their words in this field of the \
+                 payload"
+                    .to_owned()
             }
         };
         // Edges without words may be meant so; a whole file of them is hardly meant so where
