@@ -4,6 +4,7 @@
 mod segment_rows;
 
 use hopbine_proto::disk::Disk;
+use hopbine_proto::limits::COUNTER_MAX;
 use hopbine_proto::sim_disk::{SimDisk, Tear};
 use hopbine_proto::{EntityId, EntityRange, Epoch, FactKey, LogIndex, Metric, SegmentId, ShardId};
 use hopbine_shard_store::check::check_shard_folder;
@@ -79,7 +80,7 @@ proptest! {
         manifest.range = EntityRange { start: EntityId(numbers[0]), end: end.map(EntityId) };
         manifest.applied_term = numbers[1];
         manifest.applied_index = LogIndex(numbers[2]);
-        manifest.next_segment = SegmentId(u64::MAX);
+        manifest.next_segment = SegmentId(COUNTER_MAX);
         manifest.sessions = membership.iter().rev().copied().collect();
         manifest.membership = membership;
         manifest.segments = metas;
