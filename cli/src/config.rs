@@ -57,8 +57,10 @@ async fn check(file: &Path) -> Result<usize, Failure> {
     }
     let url = checked_url(url).map(|_| ());
     let log = serve::log_filter(&settings).map(|_| ());
-    let address = serve::address(&settings).await.map(|_| ());
-    faults.extend([url, log, address].into_iter().filter_map(|one| Some(one.err()?.to_string())));
+    let http = serve::http_address(&settings).await.map(|_| ());
+    let grpc = serve::grpc_address(&settings).await.map(|_| ());
+    faults
+        .extend([url, log, http, grpc].into_iter().filter_map(|one| Some(one.err()?.to_string())));
     if faults.is_empty() {
         return Ok(values.len());
     }

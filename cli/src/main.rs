@@ -141,6 +141,7 @@ impl Cli {
         put("log", global.log.clone().map(Value::from));
         if let Verb::Serve(serve) = &self.verb {
             put("http", serve.http.clone().map(Value::from));
+            put("grpc", serve.grpc.clone().map(Value::from));
             put("insecure", serve.insecure.then_some(Value::from(true)));
         }
         Flags { values, set: global.set.clone(), config: global.config.clone() }

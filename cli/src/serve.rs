@@ -1,17 +1,18 @@
-//! `hopbine serve`: one process that answers HTTP over a data folder until it is told to stop.
+//! `hopbine serve`: one process that answers HTTP and gRPC over a data folder until it is told to
+//! stop.
 
 use crate::failure::Failure;
 use crate::local::{self, Local};
 use crate::output;
 use crate::settings::Settings;
 use clap::Args;
-use hopbine_coordinator::server::{self, Check, Health, HttpConfig, Surface};
+use hopbine_coordinator::server::{self, Check, Health, HttpConfig, Listeners, Surface};
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
-use tokio::net::TcpSocket;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::level_filters::LevelFilter;
 use tracing::{error, info, warn};
@@ -26,12 +27,12 @@ pub struct Serve {
     /// Address to listen on; port 0 takes a free one [default: 127.0.0.1:7640]
     #[arg(long, value_name = "ADDR")]
     pub http: Option<String>,
+    /// Address for gRPC; port 0 takes a free one, "off" listens on none [default: 127.0.0.1:7641]
+    #[arg(long, value_name = "ADDR")]
+    pub grpc: Option<String>,
     /// Listen beyond this machine although no keys are checked
     #[arg(long)]
     pub insecure: bool,
-    /// Address for gRPC: not in this version, said at the start
-    #[arg(long, value_name = "ADDR", hide = true)]
-    grpc: Option<String>,
     /// Address for other nodes: not in this version, said at the start
     #[arg(long, value_name = "ADDR", hide = true)]
     peer: Option<String>,
@@ -39,32 +40,67 @@ pub struct Serve {
 
 /// Opens the data folder, says where it serves, and serves until SIGTERM or Ctrl-C.
 pub async fn run(settings: &Settings, args: &Serve) -> Result<(), Failure> {
-    let address = address(settings).await?;
-    for (flag, given) in [("--grpc", &args.grpc), ("--peer", &args.peer)] {
-        if let Some(given) = given {
-            warn!(flag, address = given, "not in this version: nothing listens there");
-        }
+    let http = http_address(settings).await?;
+    let grpc = grpc_address(settings).await?;
+    if let Some(given) = &args.peer {
+        warn!(flag = "--peer", address = given, "not in this version: nothing listens there");
     }
     let stop = stop_signal()?;
     // An address that is taken is refused before a data folder is made for it.
-    let taken = |error: io::Error| Failure::Failed(format!("listen on {address}: {error}"));
-    let socket = bound_to(address).map_err(taken)?;
+    let http = Bound::to("http", http)?;
+    let grpc = grpc.map(|address| Bound::to("grpc", address)).transpose()?;
     let (local, engine) = local::open(&settings.data, &settings.node).await?;
-    let listener = socket.listen(BACKLOG).map_err(taken)?;
-    let bound = listener.local_addr().unwrap_or(address);
+    let (http, bound) = http.listen()?;
+    let (grpc, grpc_bound) = match grpc.map(Bound::listen).transpose()? {
+        Some((listener, bound)) => (Some(listener), Some(bound)),
+        None => (None, None),
+    };
     let url = format!("http://{}", reachable(bound));
+    let grpc_address = grpc_bound.map(|bound| reachable(bound).to_string());
     local.0.announce(&url)?;
-    say(&url, settings)?;
-    info!(node = %local.0.id(), %url, data = %settings.data.display(), "ready");
+    say(&url, grpc_address.as_deref(), settings)?;
+    let data = settings.data.display();
+    info!(node = %local.0.id(), %url, grpc = grpc_address, %data, "ready");
     let health = Arc::new(NodeHealth { local: local.clone(), since: Mutex::default() });
     let surface = Surface::new(engine, health, HttpConfig::default());
-    unless_failed(server::serve(listener, surface, stop), local.0.until_failed()).await?;
+    let serving = server::serve_all(Listeners { http, grpc }, surface, stop);
+    unless_failed(serving, local.0.until_failed()).await?;
     local.0.shutdown().await?;
     info!(node = %local.0.id(), "stopped");
     Ok(())
 }
 
 /// A socket that has its address and does not listen yet: nobody connects before all is ready.
+struct Bound {
+    key: &'static str,
+    address: SocketAddr,
+    socket: TcpSocket,
+}
+
+impl Bound {
+    fn to(key: &'static str, address: SocketAddr) -> Result<Self, Failure> {
+        let socket = bound_to(address).map_err(|error| taken(key, address, &error))?;
+        Ok(Self { key, address, socket })
+    }
+
+    fn listen(self) -> Result<(TcpListener, SocketAddr), Failure> {
+        let Self { key, address, socket } = self;
+        let listener = socket.listen(BACKLOG).map_err(|error| taken(key, address, &error))?;
+        let bound = listener.local_addr().unwrap_or(address);
+        Ok((listener, bound))
+    }
+}
+
+fn taken(key: &str, address: SocketAddr, error: &io::Error) -> Failure {
+    let hint = match (key, error.kind()) {
+        ("grpc", io::ErrorKind::AddrInUse) => {
+            "\n  hint: another address with --grpc ADDR, or none with --grpc off"
+        }
+        _ => "",
+    };
+    Failure::Failed(format!("listen on {address}: {error}{hint}"))
+}
+
 fn bound_to(address: SocketAddr) -> io::Result<TcpSocket> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     // Connections of a server that has just ended do not keep the next one from its address.
@@ -103,19 +139,36 @@ pub fn log(settings: &Settings) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The address to listen on. Fails when it is none, or is beyond this machine without a word.
-pub async fn address(settings: &Settings) -> Result<SocketAddr, Failure> {
-    let text = &settings.http;
-    let found = tokio::net::lookup_host(text.as_str()).await;
+/// The address of the HTTP surface. Fails when it is none, or is beyond this machine without a
+/// word.
+pub async fn http_address(settings: &Settings) -> Result<SocketAddr, Failure> {
+    address("http", &settings.http, "7640", settings.insecure).await
+}
+
+/// The same of the gRPC surface, unless it is off.
+pub async fn grpc_address(settings: &Settings) -> Result<Option<SocketAddr>, Failure> {
+    if settings.grpc == "off" {
+        return Ok(None);
+    }
+    address("grpc", &settings.grpc, "7641", settings.insecure).await.map(Some)
+}
+
+async fn address(
+    key: &str,
+    text: &str,
+    usual_port: &str,
+    insecure: bool,
+) -> Result<SocketAddr, Failure> {
+    let found = tokio::net::lookup_host(text).await;
     let mut found = found.map_err(|error| {
         // A port alone is a wish for this machine.
-        let port = if text.parse::<u16>().is_ok() { text.as_str() } else { "7640" };
+        let port = if text.parse::<u16>().is_ok() { text } else { usual_port };
         let example = format!("expected HOST:PORT, such as 127.0.0.1:{port}");
-        Failure::Usage(format!("http {text:?}: {error}\n  hint: {example}"))
+        Failure::Usage(format!("{key} {text:?}: {error}\n  hint: {example}"))
     })?;
     let address = found.next();
-    let address = address.ok_or_else(|| Failure::Usage(format!("http {text:?}: no address")))?;
-    if !address.ip().is_loopback() && !settings.insecure {
+    let address = address.ok_or_else(|| Failure::Usage(format!("{key} {text:?}: no address")))?;
+    if !address.ip().is_loopback() && !insecure {
         let text = format!(
             "{address} is reachable from other machines and this version checks no keys\n  \
              hint: listen on 127.0.0.1, or say --insecure"
@@ -136,9 +189,10 @@ fn reachable(bound: SocketAddr) -> SocketAddr {
 }
 
 /// The one line on standard output: scripts read the address from it.
-fn say(url: &str, settings: &Settings) -> Result<(), Failure> {
+fn say(url: &str, grpc: Option<&str>, settings: &Settings) -> Result<(), Failure> {
     let (dir, pid) = (settings.data.display(), std::process::id());
-    match output::write_lines([format!("serving {dir} at {url} (pid {pid})")]) {
+    let grpc = grpc.map(|address| format!(", gRPC at {address}")).unwrap_or_default();
+    match output::write_lines([format!("serving {dir} at {url} (pid {pid}){grpc}")]) {
         // Whoever does not read the line can still use the server.
         Err(Failure::ClosedOutput) => Ok(()),
         written => written,
@@ -206,14 +260,23 @@ mod tests {
 
     #[tokio::test]
     async fn an_address_beyond_this_machine_needs_a_word() {
-        assert!(address(&settings("127.0.0.1:0", false)).await.is_ok());
-        assert!(address(&settings("[::1]:0", false)).await.is_ok());
-        let refused = address(&settings("0.0.0.0:7640", false)).await.expect_err("refused");
+        let at = async |http, insecure| http_address(&settings(http, insecure)).await;
+        assert!(at("127.0.0.1:0", false).await.is_ok());
+        assert!(at("[::1]:0", false).await.is_ok());
+        let refused = at("0.0.0.0:7640", false).await.expect_err("refused");
         assert!(refused.to_string().contains("--insecure"), "{refused}");
-        assert!(address(&settings("0.0.0.0:7640", true)).await.is_ok());
-        assert_eq!(address(&settings("nonsense", true)).await.expect_err("none").exit_code(), 2);
-        let port = address(&settings("7750", false)).await.expect_err("no host").to_string();
+        assert!(at("0.0.0.0:7640", true).await.is_ok());
+        assert_eq!(at("nonsense", true).await.expect_err("none").exit_code(), 2);
+        let port = at("7750", false).await.expect_err("no host").to_string();
         assert!(port.contains("such as 127.0.0.1:7750"), "{port}");
+        let grpc = async |grpc: &str| {
+            let settings = Settings { grpc: grpc.to_owned(), ..Settings::default() };
+            grpc_address(&settings).await
+        };
+        assert_eq!(grpc("off").await.expect("none is wanted"), None);
+        assert!(grpc("127.0.0.1:0").await.is_ok_and(|address| address.is_some()));
+        let refused = grpc("0.0.0.0:7641").await.expect_err("refused");
+        assert!(refused.to_string().contains("--insecure"), "{refused}");
     }
 
     #[tokio::test]

@@ -29,6 +29,8 @@ pub struct Settings {
     pub timeout: Option<Timeout>,
     /// Address that `serve` listens on.
     pub http: String,
+    /// Address that `serve` listens on for gRPC; `off`: none.
+    pub grpc: String,
     /// Lets `serve` listen beyond this machine although it checks no keys.
     pub insecure: bool,
     /// Which log lines are written: a level, or `target=level` pairs with commas.
@@ -45,6 +47,7 @@ impl Default for Settings {
             output: None,
             timeout: None,
             http: "127.0.0.1:7640".to_owned(),
+            grpc: "127.0.0.1:7641".to_owned(),
             insecure: false,
             log: "info".to_owned(),
             node: NodeConfig::default(),

@@ -63,6 +63,8 @@ fn shell(command: &str, dir: &Path) -> String {
     let path = format!("{folder}:{}", std::env::var("PATH").unwrap_or_default());
     let mut bash = Command::new("bash");
     bash.args(["-c", command]).current_dir(dir).env("PATH", path).stdin(Stdio::null());
+    // Tests run side by side: none may take the usual port.
+    bash.env("HOPBINE_GRPC", "127.0.0.1:0");
     let output = bash.stderr(Stdio::inherit()).output().expect("bash is there");
     String::from_utf8(output.stdout).expect("text")
 }

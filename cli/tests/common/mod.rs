@@ -28,6 +28,8 @@ fn clean(program: &str, args: &[&str]) -> Command {
             command.env_remove(name);
         }
     }
+    // Tests run side by side: none may take the usual port.
+    command.env("HOPBINE_GRPC", "127.0.0.1:0");
     command.args(args).stdin(Stdio::null());
     command
 }
@@ -77,6 +79,8 @@ pub struct Server {
     log: Option<JoinHandle<String>>,
     /// `http://host:port`.
     pub url: String,
+    /// `host:port` of the gRPC surface.
+    pub grpc: Option<String>,
 }
 
 impl Server {
@@ -108,7 +112,10 @@ impl Server {
         let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
         stdout.read_line(&mut line).expect("readable");
         match line.split_whitespace().find(|word| word.starts_with("http://")) {
-            Some(url) => Self { url: url.to_owned(), child, log: Some(reader) },
+            Some(url) => {
+                let grpc = line.trim_end().split_once("gRPC at ").map(|(_, at)| at.to_owned());
+                Self { url: url.to_owned(), grpc, child, log: Some(reader) }
+            }
             None => {
                 let status = child.wait().expect("it ends");
                 panic!("no address, {status}: {}", reader.join().expect("text"));

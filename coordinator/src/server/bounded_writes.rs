@@ -18,16 +18,21 @@ const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 pub struct BoundedWrites<S> {
     inner: S,
     patience: Duration,
-    /// Whether nothing was read yet.
+    /// Whether nothing was read yet, and HTTP/1 is what is spoken.
     fresh: bool,
     /// Runs from the moment that a write has to wait until one gets on.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> BoundedWrites<S> {
-    /// `inner` with this patience; it needs a tokio runtime with time.
+    /// `inner` with this patience, for HTTP/1; it needs a tokio runtime with time.
     pub fn new(inner: S, patience: Duration) -> Self {
         Self { inner, patience, fresh: true, stalled: None }
+    }
+
+    /// The same for HTTP/2.
+    pub fn of_http2(inner: S, patience: Duration) -> Self {
+        Self { fresh: false, ..Self::new(inner, patience) }
     }
 
     /// What the caller hears of the outcome of a write.

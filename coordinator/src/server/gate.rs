@@ -123,6 +123,11 @@ impl Pass {
         Ok(())
     }
 
+    /// Gives back what the body held so far: it is done with.
+    pub fn let_go(&mut self) {
+        self.gate.body_bytes.fetch_sub(std::mem::take(&mut self.body_bytes), Ordering::SeqCst);
+    }
+
     /// Takes a place among the requests being answered, or says that there is none: `overloaded`.
     /// One that arrived before the gate was closed still enters.
     pub fn enter(&mut self) -> Result<(), Problem> {

@@ -14,6 +14,7 @@ use super::routes::{Endpoint, Route, allow, of_path, paths};
 use super::sizes::Sizes;
 use crate::driver::Engine;
 use crate::memory::{Held, Memory};
+use crate::reply::Timings;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{FromRequestParts, Query, RawPathParams, Request};
@@ -80,13 +81,13 @@ impl Default for HttpConfig {
 
 /// Everything that the routes share.
 pub struct Surface {
-    engine: Engine,
+    pub(super) engine: Engine,
     health: Arc<dyn Health>,
     pub(super) config: HttpConfig,
     pub(super) gate: Arc<Gate>,
     /// What requests take once they are read.
-    memory: Arc<Memory>,
-    metrics: Metrics,
+    pub(super) memory: Arc<Memory>,
+    pub(super) metrics: Metrics,
     sizes: Sizes,
     request_seed: u64,
     requests: AtomicU64,
@@ -115,8 +116,13 @@ impl Surface {
         self.gate.close();
     }
 
+    /// Whether requests will be served.
+    pub(super) fn is_ready(&self) -> bool {
+        !self.gate.is_closed() && report(&self.health.checks(), false).0
+    }
+
     /// The client's `X-Request-Id`, or one of our own.
-    fn request_id(&self, headers: &HeaderMap) -> String {
+    pub(super) fn request_id(&self, headers: &HeaderMap) -> String {
         let given = headers.get("x-request-id").and_then(|value| value.to_str().ok());
         let fits = |id: &&str| {
             let visible = id.bytes().all(|byte| byte.is_ascii_graphic());
@@ -380,20 +386,22 @@ fn respond(reply: Reply) -> Response<Body> {
         set(headers, header::ETAG, etag);
     }
     if let Some(timings) = &reply.timings {
-        let mut stages = String::with_capacity(128);
-        let _ =
-            write!(stages, "plan;dur={:.3}, seeds;dur={:.3}, ", timings.plan_ms, timings.seeds_ms);
-        for (hop, ms) in timings.hops_ms.iter().enumerate() {
-            let _ = write!(stages, "hop{};dur={ms:.3}, ", hop + 1);
-        }
-        let _ = write!(
-            stages,
-            "fetch;dur={:.3}, merge;dur={:.3}, ",
-            timings.fetch_ms, timings.merge_ms
-        );
+        let stages = stages(timings) + ", ";
         set(headers, HeaderName::from_static("server-timing"), &stages);
     }
     response
+}
+
+/// A retrieval's stages as `Server-Timing` has them.
+pub(super) fn stages(timings: &Timings) -> String {
+    let mut stages = String::with_capacity(160);
+    let _ = write!(stages, "plan;dur={:.3}, seeds;dur={:.3}", timings.plan_ms, timings.seeds_ms);
+    for (hop, ms) in timings.hops_ms.iter().enumerate() {
+        let _ = write!(stages, ", hop{};dur={ms:.3}", hop + 1);
+    }
+    let (fetch, merge) = (timings.fetch_ms, timings.merge_ms);
+    let _ = write!(stages, ", fetch;dur={fetch:.3}, merge;dur={merge:.3}");
+    stages
 }
 
 fn text(status: StatusCode, kind: &'static str, body: impl Into<Body>) -> Response<Body> {

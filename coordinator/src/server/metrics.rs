@@ -1,5 +1,6 @@
 //! Counts and times of this process in the Prometheus text format. Names begin with `hopbine_`.
 
+use super::grpc::methods::METHODS;
 use super::routes::ROUTES;
 use crate::reply::{StatsReply, Timings};
 use hopbine_proto::call::{ShardStats, Work};
@@ -60,11 +61,16 @@ pub struct UnderWay {
     pub reply_bytes: usize,
 }
 
+/// Latency of the answers of one route or method, and how many there were by code.
+type Answers = (Histogram, Mutex<BTreeMap<&'static str, u64>>);
+
 /// What this process counted since its start.
 #[derive(Debug)]
 pub struct Metrics {
     /// By place in `ROUTES`; the last one is for paths that are no endpoint.
-    routes: Vec<(Histogram, Mutex<BTreeMap<&'static str, u64>>)>,
+    routes: Vec<Answers>,
+    /// By place in `METHODS`.
+    methods: Vec<Answers>,
     stages: [Histogram; STAGES.len()],
     work: [AtomicU64; WORK.len()],
     partial: AtomicU64,
@@ -75,6 +81,7 @@ impl Default for Metrics {
     fn default() -> Self {
         Self {
             routes: (0..=ROUTES.len()).map(|_| Default::default()).collect(),
+            methods: METHODS.iter().map(|_| Default::default()).collect(),
             stages: Default::default(),
             work: Default::default(),
             partial: AtomicU64::new(0),
@@ -86,10 +93,13 @@ impl Default for Metrics {
 impl Metrics {
     /// One request of the route at this place answered with `code` (`ok`, or a problem's code).
     pub fn request(&self, route: Option<usize>, code: &'static str, took: Duration) {
-        let (latency, codes) = &self.routes[route.unwrap_or(ROUTES.len())];
-        latency.observe(took.as_secs_f64());
-        let mut codes = codes.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        *codes.entry(code).or_default() += 1;
+        count(&self.routes[route.unwrap_or(ROUTES.len())], code, took);
+    }
+
+    /// One call of the method at this place in `METHODS`; a stream counts once it has begun to
+    /// answer.
+    pub fn call(&self, place: usize, code: &'static str, took: Duration) {
+        count(&self.methods[place], code, took);
     }
 
     /// One retrieval's account.
@@ -123,6 +133,7 @@ impl Metrics {
     pub fn text(&self, now: UnderWay, graphs: &[StatsReply]) -> String {
         let mut out = String::with_capacity(16 * 1024);
         self.write_requests(&mut out);
+        self.write_calls(&mut out);
         self.write_retrievals(&mut out);
         head(&mut out, "hopbine_http_requests_in_flight", "gauge", "Requests being answered.");
         line(&mut out, "hopbine_http_requests_in_flight", &[], now.requests);
@@ -160,6 +171,25 @@ impl Metrics {
         line(out, "hopbine_http_panics_total", &[], self.panics.load(Ordering::Relaxed));
     }
 
+    fn write_calls(&self, out: &mut String) {
+        let calls = "hopbine_grpc_requests_total";
+        head(out, calls, "counter", "Calls answered, by method and code.");
+        for (method, (_, codes)) in METHODS.iter().zip(&self.methods) {
+            let codes = codes.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            for (code, count) in codes.iter() {
+                line(out, calls, &[("method", *method), ("code", *code)], count);
+            }
+        }
+        let latency = "hopbine_grpc_request_seconds";
+        head(out, latency, "histogram", "Time from a call's head to that of its reply, seconds.");
+        for (method, (histogram, codes)) in METHODS.iter().zip(&self.methods) {
+            let used = !codes.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).is_empty();
+            if used {
+                histogram.write(out, latency, "method", method);
+            }
+        }
+    }
+
     fn write_retrievals(&self, out: &mut String) {
         let stage = "hopbine_retrieval_stage_seconds";
         head(out, stage, "histogram", "Wall time of a retrieval's stages, seconds.");
@@ -175,6 +205,12 @@ impl Metrics {
         head(out, partial, "counter", "Answers marked partial.");
         line(out, partial, &[], self.partial.load(Ordering::Relaxed));
     }
+}
+
+fn count((latency, codes): &Answers, code: &'static str, took: Duration) {
+    latency.observe(took.as_secs_f64());
+    let mut codes = codes.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    *codes.entry(code).or_default() += 1;
 }
 
 /// One gauge of a shard: its name, its meaning, its value.
@@ -234,6 +270,7 @@ mod tests {
         metrics.request(Some(0), "ok", Duration::from_micros(300));
         metrics.request(Some(0), "ok", Duration::from_secs(60));
         metrics.request(None, "invalid_request", Duration::ZERO);
+        metrics.call(0, "ok", Duration::from_micros(300));
         let work = Work { blocks_read: 7, ..Work::default() };
         metrics.retrieval(&Timings { hops_ms: vec![1.0, 2.0], ..Timings::default() }, &work, true);
         let now = UnderWay { requests: 3, body_bytes: 9, request_bytes: 18, reply_bytes: 27 };
@@ -241,6 +278,8 @@ mod tests {
         for expected in [
             "hopbine_http_requests_total{route=\"list_graphs\",method=\"GET\",code=\"ok\"} 2",
             "hopbine_http_requests_total{route=\"other\",method=\"*\",code=\"invalid_request\"} 1",
+            "hopbine_grpc_requests_total{method=\"GraphService/List\",code=\"ok\"} 1",
+            "hopbine_grpc_request_seconds_count{method=\"GraphService/List\"} 1",
             "hopbine_http_request_seconds_bucket{route=\"list_graphs\",le=\"0.00025\"} 0",
             "hopbine_http_request_seconds_bucket{route=\"list_graphs\",le=\"0.0005\"} 1",
             "hopbine_http_request_seconds_bucket{route=\"list_graphs\",le=\"+Inf\"} 2",

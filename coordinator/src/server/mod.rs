@@ -2,8 +2,9 @@
 //!
 //! `connections.rs` sockets and shutdown, over `bounded_writes.rs` → `http.rs` dispatch →
 //! `routes.rs` the endpoints → `gate.rs` admission → `body.rs` the body → `decode/` over `json/`
-//! into a request → `calls/` the engine → `encode/` the reply, or `problem.rs` the error. Beside
-//! them `health.rs`, `metrics.rs` with `sizes.rs`, and `openapi.rs`, the published description.
+//! into a request → `calls/` the engine → `encode/` the reply, or `problem.rs` the error. `grpc/`
+//! is the same over the other protocol. Beside them `health.rs`, `metrics.rs` with `sizes.rs`, and
+//! `openapi.rs`, the published description.
 
 pub mod body;
 pub mod bounded_writes;
@@ -12,6 +13,7 @@ pub mod connections;
 pub mod decode;
 pub mod encode;
 pub mod gate;
+pub mod grpc;
 pub mod health;
 pub mod http;
 pub mod json;
@@ -21,6 +23,6 @@ pub mod problem;
 pub mod routes;
 pub mod sizes;
 
-pub use connections::serve;
+pub use connections::{Listeners, serve, serve_all};
 pub use health::{AlwaysReady, Check, Health};
 pub use http::{HttpConfig, Surface, router};

@@ -105,6 +105,13 @@ impl Api {
         answer.json()
     }
 
+    /// Bytes of replies under way.
+    pub async fn reply_bytes(&self) -> u64 {
+        let metrics = self.ask("GET /metrics", "").await.body;
+        let line = metrics.lines().find_map(|line| line.strip_prefix("hopbine_reply_bytes "));
+        line.expect("a gauge").parse().expect("a number")
+    }
+
     /// Two graphs: `people` with names in two shards and `numbers` with u64 ids, cut at 100.
     pub async fn filled() -> Self {
         let api = Self::new();

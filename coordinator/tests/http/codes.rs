@@ -14,13 +14,13 @@ fn assert_problem(answer: &Answer, code: Code, pointer: &str, what: &str) {
 }
 
 /// Line, body, code and pointer of one bad request.
-type Case = (&'static str, &'static str, Code, &'static str);
+pub type Case = (&'static str, &'static str, Code, &'static str);
 
 const RAG: &str = "POST /v1/graphs/people/graph_rag";
 const PUT: &str = "PUT /v1/graphs/people/facts";
 const NUMBERS: &str = "PUT /v1/graphs/numbers/facts";
 
-const RETRIEVAL: &[Case] = &[
+pub const RETRIEVAL: &[Case] = &[
     (RAG, "", Code::InvalidRequest, ""),
     (RAG, "[]", Code::InvalidRequest, ""),
     (RAG, "{\"query\": {}", Code::InvalidRequest, ""),
@@ -112,7 +112,7 @@ const RETRIEVAL: &[Case] = &[
     ),
 ];
 
-const FACTS: &[Case] = &[
+pub const FACTS: &[Case] = &[
     (PUT, r#"{"facts": []}"#, Code::InvalidRequest, "/facts"),
     (
         PUT,
@@ -187,7 +187,7 @@ const FACTS: &[Case] = &[
     ("GET /v1/graphs/people/entities/nobody", "", Code::FactNotFound, ""),
 ];
 
-const GRAPHS: &[Case] = &[
+pub const GRAPHS: &[Case] = &[
     ("PUT /v1/graphs/new", "{}", Code::InvalidRequest, "/vector"),
     ("PUT /v1/graphs/new", r#"{"vector": {}}"#, Code::InvalidRequest, "/vector/dim"),
     ("PUT /v1/graphs/new", r#"{"vector": {"dim": 5000}}"#, Code::InvalidRequest, "/vector/dim"),

@@ -1,6 +1,6 @@
-//! The HTTP surface over a world in memory: replies to the letter, a test per error code, bodies of
-//! any kind, bounds of memory and time, real connections, the examples of the reference page, the
-//! published description.
+//! The HTTP and gRPC surfaces over a world in memory: replies to the letter, a test per error code,
+//! bodies of any kind, bounds of memory and time, real connections, the examples of the reference
+//! page, the published description.
 
 mod api;
 mod bodies;
@@ -9,5 +9,7 @@ mod codes;
 mod documents;
 #[path = "../fake/mod.rs"]
 mod fake;
+mod grpc;
 mod life;
 mod replies;
+mod transcode;

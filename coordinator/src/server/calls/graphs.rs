@@ -1,6 +1,7 @@
 //! Graphs, their sizes, relations and entities.
 
 use super::{Call, Outcome, Reply};
+use crate::driver::Engine;
 use crate::reply::RelationOut;
 use crate::server::decode::{graphs as decode, values::entity_text};
 use crate::server::encode::{Json, facts, graphs as encode};
@@ -9,6 +10,7 @@ use axum::http::StatusCode;
 use hopbine_proto::graph::{GraphConfig, GraphInfo, GraphPatch, IdKind};
 use hopbine_proto::status::{Code, Problem};
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a change of the catalogue may take.
@@ -25,7 +27,8 @@ fn shown(graph: &GraphInfo, status: StatusCode) -> Reply {
     Reply { status, etag: Some(etag(graph)), ..Reply::ok(json) }
 }
 
-async fn in_time<T>(change: impl Future<Output = Result<T, Problem>>) -> Result<T, Problem> {
+/// Waits for a change of the catalogue as long as it may take.
+pub async fn in_time<T>(change: impl Future<Output = Result<T, Problem>>) -> Result<T, Problem> {
     match tokio::time::timeout(CATALOGUE_TIMEOUT, change).await {
         Ok(done) => done,
         Err(_) => Err(Problem::new(Code::DeadlineExceeded, "the catalogue did not answer in time")
@@ -58,16 +61,22 @@ pub async fn put(call: &Call<'_>) -> Outcome {
     let ids = IdKind::Names;
     let config = call.parse(move |room, body| read_within(room, body, ids, decode::config)).await?;
     let made = in_time(call.engine.create_graph(&call.graph, config.clone())).await;
-    let (graph, created) = made.map_err(|problem| with_differences(call, problem, &config))?;
+    let (graph, created) =
+        made.map_err(|problem| with_differences(call.engine, &call.graph, problem, &config))?;
     Ok(shown(&graph, if created { StatusCode::CREATED } else { StatusCode::OK }))
 }
 
 /// Why a graph cannot be made beside the one of its name: the settings in which they differ.
-fn with_differences(call: &Call<'_>, mut problem: Problem, wanted: &GraphConfig) -> Problem {
+pub fn with_differences(
+    engine: &Engine,
+    name: &str,
+    mut problem: Problem,
+    wanted: &GraphConfig,
+) -> Problem {
     if problem.code != Code::GraphExists {
         return problem;
     }
-    let Ok(known) = call.engine.graph(&call.graph) else { return problem };
+    let Ok(known) = engine.graph(name) else { return problem };
     let faults = encode::differences(&known.config, wanted);
     if let Some(first) = faults.first() {
         let (others, setting) = (faults.len() - 1, &first.pointer);
@@ -94,20 +103,27 @@ pub async fn patch(call: &Call<'_>) -> Outcome {
     if !any && !wanted.split(',').any(|wanted| wanted.trim() == tag) {
         return Err(stale(format!("the graph is at {tag}, If-Match says {wanted}")).into());
     }
-    let change = async {
-        let mut version = current.version;
-        loop {
-            let changed = call.engine.patch_graph(&call.graph, version, patch.clone()).await;
-            match changed {
-                // Whatever version there is: also one that came in between.
-                Err(problem) if any && problem.code == Code::PreconditionFailed => {
-                    version = call.engine.graph(&call.graph)?.version;
-                }
-                changed => return changed,
-            }
-        }
+    let (engine, name) = (call.engine, &call.graph);
+    let changed = match any {
+        true => in_time(any_version(engine, name, patch)).await?,
+        false => in_time(engine.patch_graph(name, current.version, patch)).await?,
     };
-    Ok(shown(&*in_time(change).await?, StatusCode::OK))
+    Ok(shown(&changed, StatusCode::OK))
+}
+
+/// Changes a graph at whatever version it is, also one that came in between.
+pub async fn any_version(
+    engine: &Engine,
+    name: &str,
+    patch: GraphPatch,
+) -> Result<Arc<GraphInfo>, Problem> {
+    loop {
+        let version = engine.graph(name)?.version;
+        match engine.patch_graph(name, version, patch.clone()).await {
+            Err(problem) if problem.code == Code::PreconditionFailed => {}
+            changed => return changed,
+        }
+    }
 }
 
 /// `DELETE /v1/graphs/{g}`

@@ -2,8 +2,10 @@
 
 use super::{Call, Outcome, Reply, beside, write_down};
 use crate::check;
+use crate::driver::Engine;
 use crate::memory::Held;
 use crate::reply::{FEWER_REQUESTS, ReplySize, RetrievalReply};
+use crate::request::{CallOptions, GraphRagRequest};
 use crate::server::decode::retrieval::{self as decode, BatchItem};
 use crate::server::decode::values::CallFields;
 use crate::server::encode::Json;
@@ -90,10 +92,8 @@ pub async fn batch(call: &Call<'_>, metrics: &Metrics, request_id: &str) -> Outc
     let (items, outer) = call.read(decode::batch).await?;
     // Also where every request has one of its own.
     outer.timeout.map_or(Ok(()), check::timeout)?;
-    let answers = futures::stream::iter(items)
-        .map(|item| one(call, item, outer, begun, metrics))
-        .buffered(BATCH_CONCURRENCY);
-    let (replies, bytes) = gather(answers, ReplySize::default()).await?;
+    let items = items.into_iter().map(|item| ready(call, item, outer)).collect();
+    let (replies, bytes) = answer_all(call.engine, &call.graph, items, begun, metrics).await?;
     let request_id = request_id.to_owned();
     let write = move |held: &mut Held| {
         let mut json = Json::with_capacity(bytes);
@@ -115,8 +115,30 @@ pub async fn batch(call: &Call<'_>, metrics: &Metrics, request_id: &str) -> Outc
     Ok(write_down(call.engine.reply_memory().hold(), bytes, write).await)
 }
 
+/// One request of a batch and how it is to be carried out, or what is wrong with it.
+pub type Ready = Result<(GraphRagRequest, CallOptions), Problem>;
+
 /// The answer to one request of a batch, and how it is shown.
-type Answered = Result<(RetrievalReply, Shape), Problem>;
+pub type Answered = Result<(RetrievalReply, Shape), Problem>;
+
+fn ready(call: &Call<'_>, item: BatchItem, outer: CallFields) -> Ready {
+    let (request, fields) = item?;
+    Ok((request, call.options(fields.or(outer))?))
+}
+
+/// The answers to a batch that came in at `begun`, in its order, and about their bytes as text.
+pub async fn answer_all(
+    engine: &Engine,
+    graph: &str,
+    items: Vec<Ready>,
+    begun: Instant,
+    metrics: &Metrics,
+) -> Result<(Vec<Answered>, usize), Problem> {
+    let answers = futures::stream::iter(items)
+        .map(|item| one(engine, graph, item, begun, metrics))
+        .buffered(BATCH_CONCURRENCY);
+    gather(answers, ReplySize::default()).await
+}
 
 /// All answers and their bytes as text. Once they are too large together, or one finds no memory or
 /// no place to wait, no further one is waited for and those under way are given up: what a batch
@@ -141,14 +163,13 @@ async fn gather(
 }
 
 async fn one(
-    call: &Call<'_>,
-    item: BatchItem,
-    outer: CallFields,
+    engine: &Engine,
+    graph: &str,
+    item: Ready,
     begun: Instant,
     metrics: &Metrics,
 ) -> Answered {
-    let (request, fields) = item?;
-    let mut options = call.options(fields.or(outer))?;
+    let (request, mut options) = item?;
     // The bounds are for what was written; then each has its time from the beginning of the batch.
     check::timeout(options.timeout)?;
     let left = options.timeout.saturating_sub(begun.elapsed());
@@ -158,7 +179,7 @@ async fn one(
     options.timeout = left.max(TIMEOUT_MIN);
     let patience = options.timeout + LAST_WORD;
     let indexes = request.with.version;
-    let (engine, graph) = (call.engine.clone(), call.graph.clone());
+    let (engine, graph) = (engine.clone(), graph.to_owned());
     // A read may block the task that asks for it: eight on one task would run one by one.
     let work = beside(async move { engine.graph_rag(&graph, &request, &options).await });
     let Ok(reply) = timeout(patience, work).await else { return Err(late("no answer in time")) };

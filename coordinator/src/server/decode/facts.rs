@@ -76,6 +76,12 @@ fn fact(cursor: &mut Cursor<'_>, components: &mut usize) -> Read<FactInput> {
     Ok(FactInput { key, embedding, payload })
 }
 
+/// A payload by itself; `null` is none.
+pub fn payload_text(cursor: &mut Cursor<'_>) -> Read<Option<Box<RawValue>>> {
+    let raw = raw_payload(cursor)?;
+    Ok((raw.get() != "null").then_some(raw))
+}
+
 fn raw_payload(cursor: &mut Cursor<'_>) -> Read<Box<RawValue>> {
     let text = cursor.raw()?;
     take_text(cursor, 1, text)?;

@@ -176,7 +176,7 @@ fn sizes(json: &mut Json, stats: &ShardStats) {
 }
 
 /// Share of the facts that lie in sealed segments; the rest is scanned exactly. 1 when empty.
-fn index_coverage(stats: &ShardStats) -> f64 {
+pub fn index_coverage(stats: &ShardStats) -> f64 {
     let tail = stats.memtable_facts.min(stats.facts);
     if stats.facts == 0 { 1.0 } else { 1.0 - tail as f64 / stats.facts as f64 }
 }
