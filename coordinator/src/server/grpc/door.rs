@@ -26,7 +26,7 @@ use tokio::time::{Sleep, sleep};
 use tonic::Status;
 use tracing::{debug, error};
 
-/// One call on its way through; shared by those who read it, answer it and send the reply.
+/// One call on its way through; shared by those who read it and who answer it.
 #[derive(Clone, Debug)]
 pub struct Visit(Arc<Inner>);
 
@@ -93,7 +93,7 @@ pub async fn answer(
     let (response, code) = if methods::is_api(place) {
         api(&surface, place, &request_id, request, next).await
     } else {
-        (next.run(request).await.map(|body| (body, None)), None)
+        (next.run(request).await, None)
     };
     let took = started.elapsed();
     let told = match (code, Status::from_header_map(response.headers())) {
@@ -103,10 +103,11 @@ pub async fn answer(
     };
     surface.metrics.call(place, told, took);
     debug!(request_id, method = methods::METHODS[place], code = told, ?took, "answered a call");
-    let (mut parts, (body, visit)) = response.into_parts();
+    let (mut parts, body) = response.into_parts();
+    // Once it is answered a call has no place among those under way, however slow its reader is.
     let held = parts.extensions.remove::<Sent>();
     set(&mut parts.headers, "x-request-id", &request_id);
-    let body = Outgoing::new(body, flow, (visit, held));
+    let body = Outgoing::new(body, flow, held);
     Response::from_parts(parts, Body::new(body))
 }
 
@@ -116,21 +117,18 @@ fn set(headers: &mut axum::http::HeaderMap, name: &'static str, value: &str) {
     }
 }
 
-/// A response whose body belongs to a call.
-type Answered = axum::http::Response<(Body, Option<Visit>)>;
-
 async fn api(
     surface: &Surface,
     place: usize,
     request_id: &str,
     mut request: Request,
     next: Next,
-) -> (Answered, Option<Code>) {
+) -> (Response, Option<Code>) {
     let pass = match surface.gate.arrive() {
         Ok(pass) => pass,
         Err(problem) => {
             let status = convert::status(&problem, request_id, None);
-            return (status.into_http::<Body>().map(|body| (body, None)), Some(problem.code));
+            return (status.into_http(), Some(problem.code));
         }
     };
     let visit = Visit::new(pass, request_id.to_owned());
@@ -151,7 +149,7 @@ async fn api(
     };
     let response = in_our_words(&visit, response);
     let code = visit.0.code.get().copied();
-    (response.map(|body| (body, Some(visit))), code)
+    (response, code)
 }
 
 /// The library's own refusals of messages that it cannot read, told as ours are.

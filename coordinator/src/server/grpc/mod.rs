@@ -33,6 +33,8 @@ use tonic_reflection::server::Builder;
 /// Bytes of one message, either way: what clients take unless they are told otherwise. Larger
 /// batches are streamed.
 pub const MESSAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Bytes of a question about health or schemas, which pass no gate.
+const QUESTION_BYTES_MAX: usize = 16 * 1024;
 /// How often the health service looks whether the server is ready.
 const HEALTH_LOOK: Duration = Duration::from_millis(500);
 
@@ -58,6 +60,8 @@ pub fn router(surface: &Arc<Surface>) -> Router {
         builder.register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
     let known = "the schemas were compiled when this was built";
+    let reflection =
+        (reflection().build_v1().expect(known), reflection().build_v1alpha().expect(known));
     let facts = FactServiceServer::new(facts::Facts(surface.clone()));
     let graphs = GraphServiceServer::new(graphs::Graphs(surface.clone()));
     let retrieval = RetrievalServiceServer::new(retrieval::Retrievals(surface.clone()));
@@ -65,8 +69,8 @@ pub fn router(surface: &Arc<Surface>) -> Router {
         .add_service(facts.max_decoding_message_size(MESSAGE_BYTES_MAX))
         .add_service(graphs.max_decoding_message_size(MESSAGE_BYTES_MAX))
         .add_service(retrieval.max_decoding_message_size(MESSAGE_BYTES_MAX))
-        .add_service(health)
-        .add_service(reflection().build_v1().expect(known))
-        .add_service(reflection().build_v1alpha().expect(known));
+        .add_service(health.max_decoding_message_size(QUESTION_BYTES_MAX))
+        .add_service(reflection.0.max_decoding_message_size(QUESTION_BYTES_MAX))
+        .add_service(reflection.1.max_decoding_message_size(QUESTION_BYTES_MAX));
     routes.into_axum_router().layer(from_fn_with_state(surface.clone(), door::answer))
 }
