@@ -25,7 +25,9 @@ pub async fn open(dir: &Path, config: &NodeConfig) -> Result<(Local, Engine), No
     let local = Local(Node::open(dir, config.clone()).await?);
     let clock = local.0.clock();
     let (shards, catalogue) = (Arc::new(local.clone()), Arc::new(local.clone()));
-    let engine = Engine::new(shards, catalogue, clock, CoordinatorConfig::default());
+    let settings =
+        CoordinatorConfig { slow_query_ms: config.slow_query_ms, ..CoordinatorConfig::default() };
+    let engine = Engine::new(shards, catalogue, clock, settings);
     Ok((local, engine))
 }
 

@@ -5,8 +5,8 @@
 //! - `session.rs` what verbs hold · `transport.rs` socket or this process · `output.rs` formats
 //! - `patience.rs` how long an answer is waited for
 //! - `local.rs` node and coordinator in one process · `embedded.rs` a data folder behind verbs
-//! - the verbs: `demo` `serve` `import` `rag` `search` `expand` `facts` `graph` `check` `bench`
-//!   `config` `version`
+//! - the verbs: `demo` `serve` `import` `rag` `search` `expand` `explain` `facts` `graph` `check`
+//!   `bench` `config` `version`
 
 mod bench;
 mod check;
@@ -14,6 +14,7 @@ mod config;
 mod demo;
 mod embedded;
 mod expand;
+mod explain;
 mod facts;
 mod failure;
 mod graph;
@@ -116,6 +117,9 @@ enum Ask {
     Search(search::Search),
     /// Hop from known entities
     Expand(expand::Expand),
+    /// Show how a question is answered: stages, shards, numbers, warnings
+    #[command(after_help = explain::FORMS)]
+    Explain(Box<explain::Explain>),
     /// Read and write facts
     #[command(subcommand)]
     Facts(facts::Facts),
@@ -237,6 +241,7 @@ async fn ask(verb: &Ask, resolved: &Resolved) -> Result<(), Failure> {
             Ask::Rag(args) => rag::run(&session, args).await,
             Ask::Search(args) => search::run(&session, args).await,
             Ask::Expand(args) => expand::run(&session, args).await,
+            Ask::Explain(args) => explain::run(&session, args).await,
             Ask::Facts(verb) => facts::run(&session, verb).await,
             Ask::Graph(verb) => graph::run(&session, verb).await,
         }

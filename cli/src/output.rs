@@ -75,6 +75,11 @@ impl Output {
         self.format
     }
 
+    /// Whether emphasis may be shown: on a terminal, unless `NO_COLOR` is set.
+    pub fn emphasis(&self) -> bool {
+        self.bold
+    }
+
     /// Writes a reply whose results are the list `list`, and says so when it is not all of them.
     pub fn rows(&self, body: &[u8], list: &str, columns: &[Column]) -> Result<(), Failure> {
         let next = self.pages(list, columns).page(body)?;

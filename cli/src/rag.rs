@@ -65,7 +65,15 @@ pub async fn run(session: &Session, args: &Rag) -> Result<(), Failure> {
     session.output.rows(&reply, "results", COLUMNS)
 }
 
-async fn request(session: &Session, args: &Rag) -> Result<Body, Failure> {
+impl Rag {
+    /// The graph asked.
+    pub fn graph(&self) -> &str {
+        &self.question.graph
+    }
+}
+
+/// The body of a request with these flags.
+pub async fn request(session: &Session, args: &Rag) -> Result<Body, Failure> {
     let seed_relations = args.seed_relations.as_deref().unwrap_or_default();
     let ids = args.from.iter().chain(seed_relations).map(String::as_str);
     let ids = ids.chain(question::path_ids(&args.walk.path));

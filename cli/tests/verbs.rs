@@ -484,3 +484,34 @@ fn an_import_that_waits_for_the_index_leaves_no_flush_or_merge_on_any_shard() {
         assert_eq!(shard["compaction_due"], false, "{shard}");
     }
 }
+
+#[test]
+fn a_question_is_explained_by_flags_or_from_a_file() {
+    let dir = loaded();
+    let data = text(dir.path());
+    let flags = ["--graph", "people", "--data", data];
+    let ask = ["--embedding", "[1,0,0,1]", "--path", "found_by,born_in"];
+    let json = |args: &[&str]| -> Value {
+        serde_json::from_str(&good(&run(args))).expect("an explanation")
+    };
+    let told = json(&[&["explain"][..], &flags, &ask, &["-o", "json"]].concat());
+    let stages = ["route", "ann", "expand:1", "expand:2", "merge", "payload"];
+    assert_eq!(told["plan"]["stages"], Value::from(&stages[..]));
+    assert!(told["total_ms"].is_f64(), "{told}");
+    let planned = json(&[&["explain", "--mode", "plan"][..], &flags, &ask].concat());
+    assert_eq!(planned["plan"], told["plan"]);
+    assert!(planned.get("total_ms").is_none(), "{planned}");
+    let table = good(&run(&[&["explain", "-o", "table"][..], &flags, &ask].concat()));
+    let first = table.lines().next().unwrap_or_default();
+    assert!(first.starts_with("bounded reads, 1 shard asked first, "), "{table}");
+    assert!(table.contains("█") && !table.contains("\u{1b}"), "{table}");
+    let file = dir.path().join("request.json");
+    std::fs::write(&file, r#"{"query": {"embedding": [1, 0, 0, 1]}, "k": 2}"#).expect("written");
+    let by_file = ["explain", "--file", text(&file), "--endpoint", "search"];
+    let told = json(&[&by_file[..], &flags].concat());
+    assert_eq!(told["stages"][1]["seeds"], 2, "{told}");
+    assert_eq!(told["plan"]["stages"].as_array().map(Vec::len), Some(4), "{told}");
+    std::fs::write(&file, "[]").expect("written");
+    bad(&run(&[&by_file[..], &flags].concat()), 2);
+    bad(&run(&[&["explain", "--file", text(&file), "--text", "x"][..], &flags].concat()), 2);
+}

@@ -18,6 +18,8 @@ pub struct CoordinatorConfig {
     /// Bytes of all replies that are collected, written down or sent at one time; beyond it
     /// `memory_limit`. From 1; below 256 MiB the largest reply finds no room.
     pub replies_bytes_max: u64,
+    /// Milliseconds from which a query is logged and remembered as slow; 0: none.
+    pub slow_query_ms: u64,
 }
 
 impl Default for CoordinatorConfig {
@@ -27,6 +29,7 @@ impl Default for CoordinatorConfig {
             retry_pause_max_ms: 250,
             partial_reserve_pct: 10,
             replies_bytes_max: limits::REPLIES_BYTES_MAX,
+            slow_query_ms: limits::SLOW_QUERY_MS_DEFAULT,
         }
     }
 }

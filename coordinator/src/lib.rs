@@ -5,6 +5,7 @@ pub mod client;
 pub mod config;
 pub mod driver;
 pub mod embed;
+pub mod explain;
 mod ingest;
 pub mod memory;
 pub mod names;
@@ -12,6 +13,7 @@ pub mod reply;
 pub mod request;
 pub mod retrieval;
 pub mod server;
+pub mod slow;
 pub mod token;
 
 pub use driver::Engine;

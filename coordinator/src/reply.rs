@@ -1,5 +1,6 @@
 //! What a user gets back: typed values that the surfaces only have to write down.
 
+use crate::explain::Explanation;
 use crate::memory::Held;
 use crate::request::{EntityRef, KeyRef, RelationRef};
 use hopbine_proto::FactKey;
@@ -219,8 +220,10 @@ pub struct Coverage {
 /// Wall time per stage, milliseconds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Timings {
-    /// Checking the request and embedding its text.
+    /// Checking the request, embedding its text and waiting for its turn.
     pub plan_ms: f64,
+    /// Of that, embedding the text; 0 when a vector was given.
+    pub embed_ms: f64,
     /// Seed search over all shards, merge included; 0 when there was none.
     pub seeds_ms: f64,
     /// Each hop, merge included.
@@ -252,11 +255,29 @@ pub struct RetrievalReply {
     pub timings: Timings,
     /// What it took, over all shards and stages.
     pub work: Work,
+    /// How it was, or would be, answered, when that was asked for.
+    pub explain: Option<Box<Explanation>>,
     /// Its bytes among those of all replies of the process.
     pub held: Option<Arc<Held>>,
 }
 
 impl RetrievalReply {
+    /// The reply to a request that was explained and not answered.
+    pub fn of_plan(explanation: Explanation, consistency_token: String) -> Self {
+        Self {
+            results: Vec::new(),
+            partial: false,
+            coverage: Coverage::default(),
+            next_page_token: None,
+            consistency_token,
+            seeds: 0,
+            timings: Timings::default(),
+            work: Work::default(),
+            explain: Some(Box::new(explanation)),
+            held: None,
+        }
+    }
+
     /// About how many bytes it takes as text.
     pub fn text_bytes(&self) -> usize {
         let result = |result: &ResultOut| {
@@ -266,7 +287,8 @@ impl RetrievalReply {
         let hops = self.coverage.hops.iter();
         let account = hops.map(|hop| HOP_BYTES + hop.indexes.len() * VERSION_BYTES).sum::<usize>();
         let results = self.results.iter().map(result).sum::<usize>();
-        REPLY_BYTES + account + self.consistency_token.len() + results
+        let explain = self.explain.as_ref().map_or(0, |explain| explain.text_bytes());
+        REPLY_BYTES + account + self.consistency_token.len() + results + explain
     }
 }
 
@@ -286,12 +308,15 @@ pub struct RerankReply {
     pub results: Vec<RerankResult>,
     /// At least the state that this answer saw.
     pub consistency_token: String,
+    /// How it was, or would be, answered, when that was asked for.
+    pub explain: Option<Box<Explanation>>,
 }
 
 impl RerankReply {
     /// About how many bytes it takes as text.
     pub fn text_bytes(&self) -> usize {
-        REPLY_BYTES + self.results.len() * VERSION_BYTES
+        let explain = self.explain.as_ref().map_or(0, |explain| explain.text_bytes());
+        REPLY_BYTES + self.results.len() * VERSION_BYTES + explain
     }
 }
 

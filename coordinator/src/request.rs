@@ -356,6 +356,18 @@ pub struct CountRequest {
     pub filter: Option<Value>,
 }
 
+/// Whether a retrieval says how it was, or would be, answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Explain {
+    /// No.
+    #[default]
+    None,
+    /// What would be done; nothing is.
+    Plan,
+    /// What was done, beside the results.
+    Analyze,
+}
+
 /// How a read is to be carried out. Views are pinned under an id that the engine makes itself, so
 /// that two calls never share one; a client's `X-Request-Id` is for logs only.
 #[derive(Clone, Debug, PartialEq)]
@@ -368,6 +380,10 @@ pub struct CallOptions {
     pub timeout: Duration,
     /// At the deadline or with a shard down: a labelled partial answer instead of an error.
     pub allow_partial: bool,
+    /// Of a retrieval: whether it explains itself.
+    pub explain: Explain,
+    /// The caller's name for the request in logs.
+    pub request_id: Option<Arc<str>>,
 }
 
 impl Default for CallOptions {
@@ -377,6 +393,8 @@ impl Default for CallOptions {
             token: None,
             timeout: limits::TIMEOUT_DEFAULT,
             allow_partial: false,
+            explain: Explain::None,
+            request_id: None,
         }
     }
 }

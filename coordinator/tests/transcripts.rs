@@ -181,7 +181,8 @@ fn event(word: &str, rest: &str) -> Event {
                 Seed { distance: fraction(distance), key: key(fact) }
             };
             let seeds = list(what).map(seed).collect();
-            Event::Seeds(shard, SeedReply { seeds, work: Work::default(), index: LogIndex(3) })
+            let reply = SeedReply { seeds, index: LogIndex(3), ..SeedReply::default() };
+            Event::Seeds(shard, reply)
         }
         "results" | "paths" => {
             let row = |text: &str| {

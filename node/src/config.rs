@@ -24,6 +24,9 @@ pub struct NodeConfig {
     /// Milliseconds between the beginnings of two passes of the background scrub, each over one
     /// shard; 0: never.
     pub scrub_pause_ms: u64,
+    /// Milliseconds from which the coordinator in the same process remembers a query as slow;
+    /// 0: none.
+    pub slow_query_ms: u64,
 }
 
 impl Default for NodeConfig {
@@ -36,6 +39,7 @@ impl Default for NodeConfig {
             inline_rows_max: 16_384,
             worker_reads_max: 16,
             scrub_pause_ms: 60_000,
+            slow_query_ms: limits::SLOW_QUERY_MS_DEFAULT,
         }
     }
 }

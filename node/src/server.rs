@@ -9,12 +9,12 @@ use crate::error::{MAKE_SPACE, NodeError, not_hosted};
 use crate::replica::{BatchReply, encode_ops};
 use hopbine_proto::call::{
     CountReply, EntityReply, FetchReply, FetchRequest, Freshness, HopReply, HopRequest,
-    ReadContext, ScanReply, ScanRequest, SeedReply, SeedRequest, ShardStats, Wait, WriteBatch,
-    WriteContext, WriteReply,
+    ReadContext, ScanReply, ScanRequest, SeedReply, SeedRequest, ShardStats, Wait, Work,
+    WriteBatch, WriteContext, WriteReply,
 };
 use hopbine_proto::filter::Filter;
 use hopbine_proto::status::{CallError, Code, Problem};
-use hopbine_proto::{EntityId, GraphId, KeyRange, LogIndex, RequestId};
+use hopbine_proto::{Clock, EntityId, GraphId, KeyRange, LogIndex, RequestId};
 use hopbine_raft::{Command, RaftError};
 use hopbine_shard_store::{Pressure, StoreError, View};
 use std::cell::Cell;
@@ -37,21 +37,33 @@ impl Node {
     ) -> Result<SeedReply, CallError> {
         let (hosted, view) = self.view(&at).await?;
         let rows = hosted.shard.rows();
-        self.read(&at, hosted, rows, move |stop| view.seeds(&ask, stop)).await
+        let clock = self.parts.clock.clone();
+        let work = move |stop: &dyn Fn() -> bool| {
+            timed(&*clock, || view.seeds(&ask, stop), |reply: &mut SeedReply| &mut reply.work)
+        };
+        self.read(&at, hosted, rows, work).await
     }
 
     /// One hop from the frontier entities that a shard owns.
     pub async fn hop(&self, at: ReadContext, ask: HopRequest) -> Result<HopReply, CallError> {
         let (hosted, view) = self.view(&at).await?;
         let rows = ask.frontier.len() as u64 * ROWS_PER_ENTITY;
-        self.read(&at, hosted, rows, move |stop| view.hop(&ask, stop)).await
+        let clock = self.parts.clock.clone();
+        let work = move |stop: &dyn Fn() -> bool| {
+            timed(&*clock, || view.hop(&ask, stop), |reply: &mut HopReply| &mut reply.work)
+        };
+        self.read(&at, hosted, rows, work).await
     }
 
     /// Facts by key.
     pub async fn fetch(&self, at: ReadContext, ask: FetchRequest) -> Result<FetchReply, CallError> {
         let (hosted, view) = self.view(&at).await?;
         let rows = ask.keys.len() as u64 * ROWS_PER_ENTITY;
-        self.read(&at, hosted, rows, move |stop| view.fetch(&ask, stop)).await
+        let clock = self.parts.clock.clone();
+        let work = move |stop: &dyn Fn() -> bool| {
+            timed(&*clock, || view.fetch(&ask, stop), |reply: &mut FetchReply| &mut reply.work)
+        };
+        self.read(&at, hosted, rows, work).await
     }
 
     /// Facts of a range in key order.
@@ -292,6 +304,19 @@ impl Node {
         }
         problem_of(error)
     }
+}
+
+/// Does `read` and notes in its reply how long it took.
+fn timed<T>(
+    clock: &dyn Clock,
+    read: impl FnOnce() -> Result<T, StoreError>,
+    work: impl FnOnce(&mut T) -> &mut Work,
+) -> Result<T, StoreError> {
+    let begun = clock.monotonic();
+    let mut reply = read()?;
+    let took = clock.monotonic().saturating_sub(begun);
+    work(&mut reply).nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+    Ok(reply)
 }
 
 /// Tells the worker of a call that was dropped.

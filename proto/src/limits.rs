@@ -93,6 +93,12 @@ pub const IDEMPOTENCY_KEY_BYTES_MAX: usize = 256;
 /// Bytes of each text of a problem: names and values of a request are repeated in it, and may be as
 /// long as the request.
 pub const PROBLEM_TEXT_BYTES_MAX: usize = 4 * 1024;
+/// Slow queries remembered by one process, newest first.
+pub const SLOW_QUERIES_MAX: usize = 256;
+/// Bytes of all of them: as many with the longest names and the most hops would take more.
+pub const SLOW_QUERIES_BYTES_MAX: usize = 256 * 1024;
+/// Milliseconds from which a query is remembered as slow when the settings do not say.
+pub const SLOW_QUERY_MS_DEFAULT: u64 = 500;
 /// Bytes of a `query.text`.
 pub const QUERY_TEXT_BYTES_MAX: usize = 1024 * 1024;
 /// Where no counter of ours gets to: at one a nanosecond it takes three centuries. A file that

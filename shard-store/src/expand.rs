@@ -83,8 +83,8 @@ pub(crate) fn hop(
         }
     }
     work.vectors_scored += reader.vectors_scored;
-    let Found { targets, facts, keys, counts } = reader.collector.finish();
-    Ok(HopReply { targets, facts, keys, counts, work, index: state.index })
+    let Found { targets, facts, keys, counts, hub } = reader.collector.finish();
+    Ok(HopReply { targets, facts, keys, counts, hub, work, index: state.index })
 }
 
 /// Frontier entities that can still matter: a page starts at the entity where the last one ended.

@@ -3,7 +3,7 @@
 
 use crate::smallest::Smallest;
 use hopbine_proto::call::{
-    Arrival, FrontierEntity, HopCounts, HopOutput, HopRequest, Step, TargetReply,
+    Arrival, FrontierEntity, HopCounts, HopOutput, HopRequest, Hub, Step, TargetReply,
 };
 use hopbine_proto::score::{ScoreMode, rank};
 use hopbine_proto::{EntityId, FactKey};
@@ -50,6 +50,7 @@ pub(crate) struct Found {
     pub facts: Vec<Step>,
     pub keys: Vec<FactKey>,
     pub counts: HopCounts,
+    pub hub: Option<Hub>,
 }
 
 /// Collects the facts of one hop. Call `begin`, `fact` for each of the entity's facts in key
@@ -57,7 +58,11 @@ pub(crate) struct Found {
 pub(crate) struct HopCollector<'r> {
     request: &'r HopRequest,
     arrivals: &'r [Arrival],
+    id: EntityId,
     entity: Entity,
+    /// Facts that the limit had cut before this entity.
+    cut_before: u64,
+    hub: Option<Hub>,
     kept: Kept,
     /// Counts so far; the reader of the facts adds what it alone knows.
     pub counts: HopCounts,
@@ -86,12 +91,14 @@ impl<'r> HopCollector<'r> {
             }
         };
         let counts = HopCounts { frontier: request.frontier.len() as u64, ..HopCounts::default() };
-        Self { request, arrivals: &[], entity: Entity::Unlimited, kept, counts }
+        let (id, entity) = (EntityId(0), Entity::Unlimited);
+        Self { request, arrivals: &[], id, entity, cut_before: 0, hub: None, kept, counts }
     }
 
     /// Starts an entity that has at most `facts_max` facts.
     pub fn begin(&mut self, entity: &'r FrontierEntity, facts_max: u64) {
         self.arrivals = &entity.arrivals;
+        (self.id, self.cut_before) = (entity.entity, self.counts.cut_limit_per_entity);
         let limit = u64::from(self.request.limit_per_entity);
         self.entity = if facts_max <= limit {
             Entity::Unlimited
@@ -126,13 +133,24 @@ impl<'r> HopCollector<'r> {
     pub fn end(&mut self) -> ControlFlow<()> {
         let entity = std::mem::replace(&mut self.entity, Entity::Unlimited);
         let Entity::Nearest(nearest) = entity else {
+            self.note_hub();
             return ControlFlow::Continue(());
         };
         let pushed = nearest.pushed();
         let mut candidates = nearest.into_sorted();
         self.counts.cut_limit_per_entity += pushed - candidates.len() as u64;
+        self.note_hub();
         candidates.sort_unstable_by_key(|candidate| candidate.key);
         candidates.into_iter().try_for_each(|candidate| self.keep(candidate))
+    }
+
+    /// Remembers the entity if it is the largest that its limit has cut.
+    fn note_hub(&mut self) {
+        let cut = self.counts.cut_limit_per_entity - self.cut_before;
+        let facts = u64::from(self.request.limit_per_entity) + cut;
+        if cut > 0 && self.hub.is_none_or(|hub| hub.facts < facts) {
+            self.hub = Some(Hub { entity: self.id, facts });
+        }
     }
 
     /// The start test and what comes after it.
@@ -198,7 +216,7 @@ impl<'r> HopCollector<'r> {
 
     /// Targets by `(prefix, id)`, or facts or keys in the order of the output; and the counts.
     pub fn finish(self) -> Found {
-        let mut found = Found { counts: self.counts, ..Found::default() };
+        let mut found = Found { counts: self.counts, hub: self.hub, ..Found::default() };
         match self.kept {
             Kept::Targets(targets) => {
                 let beam = match self.request.output {

@@ -14,7 +14,7 @@ use crate::shard::Reading;
 use crate::state::State;
 use crate::view::Stop;
 use hopbine_proto::RelationId;
-use hopbine_proto::call::{Relations, Seed, SeedReply, SeedRequest, Work};
+use hopbine_proto::call::{Relations, RunWork, Seed, SeedReply, SeedRequest, Work};
 use hopbine_proto::score::rank;
 use std::cell::Cell;
 use std::sync::OnceLock;
@@ -64,15 +64,18 @@ pub(crate) fn seeds(
     };
     let mut work = Work { runs: state.runs.len() as u64, ..Work::default() };
     let (mut seeds, mut found) = (Vec::new(), Vec::new());
+    let mut runs = Vec::with_capacity(state.runs.len());
     let mut scratch = reading.take_scratch();
     for (place, run) in state.runs.iter().enumerate().filter(|(_, run)| run.live() > 0) {
         if stop() {
             return Err(StoreError::Stopped);
         }
+        let before = Before::of(&mut work);
         let best = match &run.data {
             Data::Memtable(memtable) => search.tail(run, memtable, &mut scratch, &mut work)?,
             Data::Segment(file) => search.segment(run, file, &mut scratch, &mut work)?,
         };
+        runs.push(before.until(&mut work, run));
         for (distance, row) in &best {
             seeds.push(Seed { distance: *distance, key: run.key(*row)? });
         }
@@ -87,7 +90,41 @@ pub(crate) fn seeds(
     }
     seeds.sort_unstable_by(|a, b| rank((a.distance, a.key), (b.distance, b.key)));
     seeds.truncate(request.k as usize);
-    Ok(SeedReply { seeds, work, index: state.index })
+    Ok(SeedReply { seeds, work, runs, index: state.index })
+}
+
+/// The counts of a search before it comes to a run.
+struct Before {
+    codes_scored: u64,
+    vectors_scored: u64,
+    ways: usize,
+    ef: u64,
+}
+
+impl Before {
+    fn of(work: &mut Work) -> Self {
+        Self {
+            codes_scored: work.codes_scored,
+            vectors_scored: work.vectors_scored,
+            ways: work.ways.len(),
+            // A largest value is told apart by beginning anew.
+            ef: std::mem::take(&mut work.ef),
+        }
+    }
+
+    /// What `run` added to `work` since.
+    fn until(self, work: &mut Work, run: &Run) -> RunWork {
+        let ef = work.ef;
+        work.ef = ef.max(self.ef);
+        RunWork {
+            segment: run.segment().map(|file| file.segment.meta().id),
+            rows: u64::from(run.live()),
+            way: work.ways.get(self.ways).cloned(),
+            ef,
+            codes_scored: work.codes_scored - self.codes_scored,
+            vectors_scored: work.vectors_scored - self.vectors_scored,
+        }
+    }
 }
 
 impl<'r> Search<'r> {

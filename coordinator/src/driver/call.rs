@@ -2,7 +2,9 @@
 
 use super::Engine;
 use crate::client::{Reply, Shards};
-use crate::request::CallOptions;
+use crate::reply::Timings;
+use crate::request::{CallOptions, Explain};
+use crate::retrieval::trace::Trace;
 use crate::token::{self, Indexes};
 use crate::{check, names};
 use hopbine_proto::call::{Freshness, ReadContext};
@@ -14,6 +16,7 @@ use hopbine_proto::{Epoch, RequestId, ShardId};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// One read request under way. Dropping it lets go of the views that it pinned.
@@ -24,6 +27,12 @@ pub(crate) struct Call {
     pub deadline: Duration,
     /// What the caller's token stands for.
     pub token: Indexes,
+    /// Wall time of the stages so far.
+    pub timings: Timings,
+    /// Each shard's answers, when they are to be told.
+    pub trace: Option<Trace>,
+    /// Nanoseconds that embedding the question took; 0: nothing was embedded.
+    embedding: AtomicU64,
     request: RequestId,
     freshness: Freshness,
     shards: Arc<dyn Shards>,
@@ -36,6 +45,22 @@ impl Drop for Call {
 }
 
 impl Call {
+    /// The question's text was embedded within `took`.
+    pub fn embedded(&self, took: Duration) {
+        let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        self.embedding.store(nanos.max(1), Ordering::Relaxed);
+    }
+
+    /// Whether the question's text was embedded.
+    pub fn embeds(&self) -> bool {
+        self.embedding.load(Ordering::Relaxed) > 0
+    }
+
+    /// Milliseconds that it took.
+    pub fn embed_ms(&self) -> f64 {
+        self.embedding.load(Ordering::Relaxed) as f64 / 1e6
+    }
+
     /// The context for a read of `shard`.
     pub fn context(&self, shard: ShardId) -> ReadContext {
         let known = self.graph.shards.iter().find(|known| known.id == shard);
@@ -119,6 +144,9 @@ impl Engine {
             graph,
             deadline: started + options.timeout,
             token,
+            timings: Timings::default(),
+            trace: (options.explain == Explain::Analyze).then(Trace::default),
+            embedding: AtomicU64::new(0),
             request: self.next_request(),
             freshness: options.consistency,
             shards: self.parts.shards.clone(),

@@ -2,20 +2,23 @@
 
 use super::admission::Admission;
 use super::call::{Call, Failure, too_late};
+use super::explain::Asked;
 use super::turns::Turns;
 use crate::check::{self, facts::Places};
 use crate::client::{Catalogue, Shards};
 use crate::config::CoordinatorConfig;
 use crate::embed::{Lexical, Tokenizer};
+use crate::explain::Explanation;
 use crate::memory::{Held, ReplyMemory};
 use crate::reply::{
     FEWER_REQUESTS, FEWER_RESULTS, KeysReply, ReplySize, RetrievalReply, Timings, WriteReply,
 };
 use crate::request::{
-    CallOptions, DeleteRequest, ExpandRequest, FactInput, GraphRagRequest, SearchRequest,
+    CallOptions, DeleteRequest, ExpandRequest, Explain, FactInput, GraphRagRequest, SearchRequest,
     WithParts, WriteOptions, WriteRequest,
 };
 use crate::retrieval::{self, Answer, Output, Plan};
+use crate::slow::SlowQueries;
 use crate::{ingest, names, token};
 use futures::StreamExt;
 use hopbine_proto::call::WriteOp;
@@ -60,6 +63,7 @@ pub(crate) struct Parts {
     admission: Admission,
     pub replies: Arc<ReplyMemory>,
     pub reads: Turns,
+    pub slow: SlowQueries,
     embedders: Mutex<HashMap<(Tokenizer, u32), Arc<Lexical>>>,
 }
 
@@ -83,6 +87,7 @@ impl Engine {
             admission: Admission::of_machine(),
             replies: ReplyMemory::new(replies_bytes_max),
             reads: Turns::new(replies_bytes_max),
+            slow: SlowQueries::default(),
             embedders: Mutex::new(HashMap::new()),
         };
         Self { parts: Arc::new(parts) }
@@ -102,13 +107,12 @@ impl Engine {
     ) -> Result<RetrievalReply, Problem> {
         let plan = |call: &Call| {
             let embed = |graph: &GraphInfo, tokenizer, text: &str| {
-                self.embedder(graph, tokenizer).embed(text)
+                self.embed_for(call, graph, tokenizer, text)
             };
             check::retrieval::graph_rag(&call.graph, request, &embed, options.allow_partial)
         };
-        let found = self.retrieve(graph, options, plan).await?;
         // Only an expansion has pages; here `top_k` is the end.
-        self.reply(found, None)
+        self.answer(Asked { endpoint: "graph_rag", graph, options }, plan, |_| None).await
     }
 
     /// One answer or problem per request, in order; each has the whole timeout. Once the answers
@@ -152,13 +156,11 @@ impl Engine {
     ) -> Result<RetrievalReply, Problem> {
         let plan = |call: &Call| {
             let embed = |graph: &GraphInfo, tokenizer, text: &str| {
-                self.embedder(graph, tokenizer).embed(text)
+                self.embed_for(call, graph, tokenizer, text)
             };
             check::retrieval::search(&call.graph, request, &embed, options.allow_partial)
         };
-        let found = self.retrieve(graph, options, plan).await?;
-        // Only an expansion has pages; here `top_k` is the end.
-        self.reply(found, None)
+        self.answer(Asked { endpoint: "search", graph, options }, plan, |_| None).await
     }
 
     /// Hops from known entities: the best facts with a question, pages in key order without.
@@ -169,9 +171,8 @@ impl Engine {
         options: &CallOptions,
     ) -> Result<RetrievalReply, Problem> {
         let plan = |call: &Call| self.expansion(call, request, options);
-        let found = self.retrieve(graph, options, plan).await?;
-        let token = self.page_token(&found, request);
-        self.reply(found, token)
+        let token = |found: &Found| self.page_token(found, request);
+        self.answer(Asked { endpoint: "expand", graph, options }, plan, token).await
     }
 
     /// The keys alone of what `expand` answers without a question, in the same pages: for callers
@@ -191,7 +192,7 @@ impl Engine {
             plan.with = WithParts::default();
             Ok(plan)
         };
-        let found = self.retrieve(graph, options, plan).await?;
+        let found = self.retrieve(&Asked { endpoint: "expand", graph, options }, plan).await?;
         let next_page_token = self.page_token(&found, request);
         let Found { call, answer, timings, .. } = found;
         Ok(KeysReply {
@@ -220,7 +221,7 @@ impl Engine {
             _ => None,
         };
         let embed =
-            |graph: &GraphInfo, tokenizer, text: &str| self.embedder(graph, tokenizer).embed(text);
+            |graph: &GraphInfo, tokenizer, text: &str| self.embed_for(call, graph, tokenizer, text);
         check::retrieval::expand(&call.graph, request, after, &embed, options.allow_partial)
     }
 
@@ -275,34 +276,75 @@ impl Engine {
         }
     }
 
-    /// Runs one retrieval, again from the beginning whenever ranges move under it.
+    /// Explains one retrieval, or runs it and puts its reply together.
+    async fn answer(
+        &self,
+        asked: Asked<'_>,
+        plan: impl Fn(&Call) -> Result<Plan, Problem>,
+        next_page_token: impl Fn(&Found) -> Option<String>,
+    ) -> Result<RetrievalReply, Problem> {
+        if asked.options.explain == Explain::Plan {
+            return self.plan_only(asked.graph, asked.options, plan).await;
+        }
+        let found = self.retrieve(&asked, plan).await?;
+        let explain = self.explained(&found, asked.options).await;
+        let token = next_page_token(&found);
+        self.reply(found, token, explain)
+    }
+
+    /// Runs one retrieval and notes it when it was slow.
     async fn retrieve(
         &self,
-        graph: &str,
-        options: &CallOptions,
+        asked: &Asked<'_>,
         plan: impl Fn(&Call) -> Result<Plan, Problem>,
     ) -> Result<Found, Problem> {
-        let started = self.now();
+        let (started, mut failed) = (self.now(), Timings::default());
+        let found = self.retrieve_since(started, asked, plan, &mut failed).await;
+        let (timings, outcome) = match &found {
+            Ok(found) => (&found.timings, Ok(found.answer.partial)),
+            Err(problem) => (&failed, Err(problem.code)),
+        };
+        self.note_query(asked, started, timings, outcome);
+        found
+    }
+
+    /// Runs one retrieval, again from the beginning whenever ranges move under it. `failed` is the
+    /// time that one without an answer took.
+    async fn retrieve_since(
+        &self,
+        started: Duration,
+        asked: &Asked<'_>,
+        plan: impl Fn(&Call) -> Result<Plan, Problem>,
+        failed: &mut Timings,
+    ) -> Result<Found, Problem> {
+        let Asked { graph, options, .. } = asked;
         loop {
             let mut call = self.begin(graph, options, started)?;
             let plan = plan(&call)?;
+            let kept = call.trace.is_some().then(|| plan.clone());
             let (admission, shown) = (&self.parts.admission, plan.rows_fetched() as usize);
             let begins = admission.begin(call.graph.id, &plan, &self.parts.replies);
             let _begun = self.within(call.deadline, begins).await.ok_or_else(never_began)??;
             let _room = self.room_for(&plan)?;
             let planned = self.now();
-            match retrieval::run(self, &mut call, plan, planned).await {
+            call.timings.plan_ms = milliseconds(planned - started);
+            call.timings.embed_ms = call.embed_ms();
+            let ended = retrieval::run(self, &mut call, plan, planned).await;
+            let mut timings = std::mem::take(&mut call.timings);
+            match ended {
                 Err(Failure::Moved) => continue,
-                Err(Failure::Problem(problem)) => return Err(problem),
-                Ok((answer, mut timings, held)) => {
+                Err(Failure::Problem(problem)) => {
+                    *failed = timings;
+                    return Err(problem);
+                }
+                Ok((answer, held)) => {
                     for (id, names) in &answer.name_collisions {
                         let (one, other) = (&names.entity, &names.target);
                         tracing::error!(graph, %id, %one, %other, "name collision on a path");
                     }
                     admission.ended(call.graph.id, shown, held.bytes());
-                    timings.plan_ms = milliseconds(planned - started);
                     timings.total_ms = milliseconds(self.now() - started);
-                    return Ok(Found { call, answer, timings, held });
+                    return Ok(Found { call, plan: kept, answer, timings, held });
                 }
             }
         }
@@ -323,8 +365,9 @@ impl Engine {
         &self,
         found: Found,
         next_page_token: Option<String>,
+        explain: Option<Box<Explanation>>,
     ) -> Result<RetrievalReply, Problem> {
-        let Found { call, answer, timings, mut held } = found;
+        let Found { call, answer, timings, mut held, .. } = found;
         let mut reply = RetrievalReply {
             results: answer.results,
             partial: answer.partial,
@@ -334,6 +377,7 @@ impl Engine {
             seeds: answer.seeds,
             timings,
             work: answer.work,
+            explain,
             held: None,
         };
         let bytes = reply.text_bytes();
@@ -350,6 +394,20 @@ impl Engine {
     pub(crate) fn next_request(&self) -> RequestId {
         let number = self.parts.requests.fetch_add(1, Ordering::Relaxed);
         RequestId(u128::from(self.parts.instance) << 64 | u128::from(number))
+    }
+
+    /// The vector of a question's text; the call remembers how long that took.
+    pub(crate) fn embed_for(
+        &self,
+        call: &Call,
+        graph: &GraphInfo,
+        tokenizer: Tokenizer,
+        text: &str,
+    ) -> Vec<f32> {
+        let begun = self.now();
+        let vector = self.embedder(graph, tokenizer).embed(text);
+        call.embedded(self.now().saturating_sub(begun));
+        vector
     }
 
     pub(crate) fn embedder(&self, graph: &GraphInfo, tokenizer: Tokenizer) -> Arc<Lexical> {
@@ -369,10 +427,12 @@ fn never_began() -> Problem {
 }
 
 /// What a retrieval came to.
-struct Found {
-    call: Call,
-    answer: Answer,
-    timings: Timings,
+pub(super) struct Found {
+    pub call: Call,
+    /// What was asked, when that is to be told.
+    pub plan: Option<Plan>,
+    pub answer: Answer,
+    pub timings: Timings,
     /// What the answer holds.
     held: Held,
 }

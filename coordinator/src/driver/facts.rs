@@ -1,27 +1,27 @@
-//! Facts by key and by range, sizes, and the rerank of paths that the caller has.
+//! Facts by key and by range, and sizes.
 
 use super::Engine;
 use super::call::{Call, Failure, Seen, too_late};
 use super::turns::{Turn, rows_bytes};
-use crate::check::{self, filter, retrieval::vector_question};
+use crate::check::{self, filter};
 use crate::memory::Held;
-use crate::names::{self, invalid, problem_at};
+use crate::names::{self, invalid};
 use crate::reply::{
-    CountReply, EntityReply, FEWER_KEYS, FactOut, GetReply, RelationOut, ReplySize, RerankReply,
-    RerankResult, ScanReply, StatsReply, row_text_bytes,
+    CountReply, EntityReply, FEWER_KEYS, FactOut, GetReply, RelationOut, ReplySize, ScanReply,
+    StatsReply, row_text_bytes,
 };
 use crate::request::{
-    CallOptions, CountRequest, EntityRef, GetRequest, KeyRef, PrefixRef, RerankRequest,
-    ScanRequest, WithParts,
+    CallOptions, CountRequest, EntityRef, GetRequest, PrefixRef, ScanRequest, WithParts,
 };
+use crate::retrieval::Task;
 use crate::retrieval::answer::Namer;
+use crate::retrieval::trace::Line;
 use crate::token;
 use futures::StreamExt;
 use futures::future::try_join_all;
 use futures::stream::FuturesUnordered;
-use hopbine_proto::call::{FetchRequest, Row, ShardStats, With};
+use hopbine_proto::call::{FetchRequest, HopCounts, Row, ShardStats, With};
 use hopbine_proto::graph::GraphInfo;
-use hopbine_proto::score::ScoreMode;
 use hopbine_proto::shard_map::{ShardDescriptor, owner};
 use hopbine_proto::status::{Code, Problem};
 use hopbine_proto::{EntityId, FactKey, KeyRange, RelationId, ShardId, limits};
@@ -30,6 +30,18 @@ use std::sync::Arc;
 
 /// Facts shown with an entity.
 const ENTITY_FACTS: u32 = 10;
+
+/// Facts by key, as the shards sent them.
+pub(super) struct Fetched {
+    /// Those that are there.
+    pub rows: HashMap<FactKey, Row>,
+    /// The state of each shard that answered.
+    pub seen: Vec<Seen>,
+    /// What the rows hold.
+    pub held: Held,
+    /// What each answer took.
+    pub lines: Vec<Line>,
+}
 
 /// Runs `$body` with a new `$call`, again whenever ranges move under it.
 macro_rules! repeat_when_moved {
@@ -65,6 +77,17 @@ impl Engine {
         options: &CallOptions,
     ) -> Result<ScanReply, Problem> {
         repeat_when_moved!(self, graph, options, call, self.scan_once(&call, request))
+    }
+
+    /// The token of the page of a scan that begins after `last`.
+    pub fn scan_token(
+        &self,
+        graph: &str,
+        request: &ScanRequest,
+        last: FactKey,
+    ) -> Result<String, Problem> {
+        let cluster = self.parts.catalogue.cluster_id();
+        Ok(token::page_token(cluster, &*self.graph(graph)?, scan_hash(request), last))
     }
 
     /// Number of live facts that match.
@@ -110,16 +133,6 @@ impl Engine {
         repeat_when_moved!(self, graph, options, call, self.stats_once(&call))
     }
 
-    /// Scores paths that the caller has; `fact_not_found` when one of their facts is not there.
-    pub async fn rerank(
-        &self,
-        graph: &str,
-        request: &RerankRequest,
-        options: &CallOptions,
-    ) -> Result<RerankReply, Problem> {
-        repeat_when_moved!(self, graph, options, call, self.rerank_once(&call, request))
-    }
-
     async fn get_once(&self, call: &Call, request: &GetRequest) -> Result<GetReply, Failure> {
         if request.keys.is_empty() || request.keys.len() > limits::KEYS_MAX {
             let detail =
@@ -132,7 +145,7 @@ impl Engine {
         }
         let with = With { payload: request.with.payload, vector: request.with.vector };
         let keyed = keys.iter().flatten().copied();
-        let (rows, seen, mut held) = self.fetch(call, keyed, with, None).await?;
+        let Fetched { rows, seen, mut held, .. } = self.fetch(call, keyed, with, None).await?;
         let namer = Namer::new(&call.graph);
         let (mut facts, mut not_found) = (Vec::new(), Vec::new());
         for (given, key) in request.keys.iter().zip(&keys) {
@@ -155,13 +168,13 @@ impl Engine {
     /// Rows by key from the owners, side by side, and what they hold; keys without a live fact are
     /// left out. Once the rows are more than a reply may hold, or there is no memory for them, or
     /// the time is up, the owners that have not answered are given up.
-    async fn fetch(
+    pub(super) async fn fetch(
         &self,
         call: &Call,
         keys: impl Iterator<Item = FactKey>,
         with: With,
         query: Option<Arc<[f32]>>,
-    ) -> Result<(HashMap<FactKey, Row>, Vec<Seen>, Held), Failure> {
+    ) -> Result<Fetched, Failure> {
         let mut parts: BTreeMap<ShardId, Vec<FactKey>> = BTreeMap::new();
         for key in keys {
             parts.entry(owner_of(&call.graph, key.entity).id).or_default().push(key);
@@ -177,18 +190,32 @@ impl Engine {
                     let request = FetchRequest { keys: keys.clone(), with, query: query.clone() };
                     self.parts.shards.fetch(at, request)
                 };
+                let asked = self.now();
                 let turn = self.turn(call, rows_bytes(keys.len())).await?;
                 let reply = self.read(call, shard, ask).await?;
-                Ok::<_, Failure>((shard, keys, reply, turn))
+                Ok::<_, Failure>((shard, keys, reply, turn, self.now().saturating_sub(asked)))
             }
         });
         let mut replies: FuturesUnordered<_> = asks.collect();
         let (mut rows, mut seen, mut size) = (HashMap::new(), Vec::new(), ReplySize::default());
+        let mut lines = Vec::new();
         let mut held = self.parts.replies.hold();
         while let Some(reply) = replies.next().await {
             self.in_time(call)?;
-            let (shard, keys, reply, _turn) = reply?;
+            let (shard, keys, reply, _turn, waited) = reply?;
             seen.push((shard, reply.index));
+            lines.push(Line {
+                task: Task::Results,
+                hop: None,
+                shard,
+                waited,
+                index: reply.index,
+                work: reply.work,
+                runs: Vec::new(),
+                counts: HopCounts::default(),
+                hub: None,
+                rows: reply.rows.len() as u64,
+            });
             for (key, row) in keys.into_iter().zip(reply.rows) {
                 let Some(row) = row else { continue };
                 let bytes = row_text_bytes(&row);
@@ -197,7 +224,7 @@ impl Engine {
                 rows.insert(key, row);
             }
         }
-        Ok((rows, seen, held))
+        Ok(Fetched { rows, seen, held, lines })
     }
 
     /// Waits for a turn to read rows of at most `bytes`.
@@ -328,42 +355,9 @@ impl Engine {
         let total = total(shards.iter().map(|(_, stats)| stats));
         Ok(StatsReply { graph: call.graph.clone(), total, shards })
     }
-
-    async fn rerank_once(
-        &self,
-        call: &Call,
-        request: &RerankRequest,
-    ) -> Result<RerankReply, Failure> {
-        let embed =
-            |graph: &GraphInfo, tokenizer, text: &str| self.embedder(graph, tokenizer).embed(text);
-        let query = vector_question(&call.graph, &request.query, &embed)?;
-        let top_k = check::count_u32(request.top_k, limits::TOP_K_MAX, "/top_k")? as usize;
-        let paths = path_keys(&call.graph, &request.paths)?;
-        let keys = paths.iter().flatten().flatten().copied();
-        let (rows, seen, _held) = self.fetch(call, keys, With::default(), Some(query)).await?;
-        let mut results = Vec::with_capacity(paths.len());
-        for (i, path) in paths.iter().enumerate() {
-            let (mut sum, mut last) = (0.0, 0.0);
-            for (j, key) in path.iter().enumerate() {
-                let row = key.and_then(|key| rows.get(&key));
-                let Some(distance) = row.and_then(|row| row.distance) else {
-                    let place = format!("/paths/{i}/{j}");
-                    let detail = "there is no such fact";
-                    return Err(problem_at(Code::FactNotFound, place, detail).into());
-                };
-                sum += distance;
-                last = distance;
-            }
-            let distance = if request.score_mode == ScoreMode::Path { sum } else { last };
-            results.push(RerankResult { index: i as u64, distance });
-        }
-        results.sort_by(|a, b| a.distance.total_cmp(&b.distance));
-        results.truncate(top_k);
-        Ok(RerankReply { results, consistency_token: self.token(call, seen) })
-    }
 }
 
-fn owner_of(graph: &GraphInfo, entity: EntityId) -> &ShardDescriptor {
+pub(super) fn owner_of(graph: &GraphInfo, entity: EntityId) -> &ShardDescriptor {
     &graph.shards[owner(&graph.shards, entity)]
 }
 
@@ -404,32 +398,6 @@ fn facts(graph: &GraphInfo, rows: &[Row], with: WithParts) -> Result<Vec<FactOut
     let namer = Namer::new(graph);
     let nameless = || Problem::new(Code::DataDamaged, "a stored fact has lost its names");
     rows.iter().map(|row| namer.fact(row, with, graph).ok_or_else(nameless)).collect()
-}
-
-fn path_keys(
-    graph: &GraphInfo,
-    paths: &[Vec<KeyRef>],
-) -> Result<Vec<Vec<Option<FactKey>>>, Problem> {
-    if paths.is_empty() {
-        return Err(invalid("/paths", "needs at least one path"));
-    }
-    let facts: usize = paths.iter().map(Vec::len).sum();
-    if facts > limits::KEYS_MAX {
-        let detail = format!("at most {} facts in all, not {facts}", limits::KEYS_MAX);
-        return Err(invalid("/paths", detail));
-    }
-    let mut keys = Vec::with_capacity(paths.len());
-    for (i, path) in paths.iter().enumerate() {
-        if path.is_empty() {
-            return Err(invalid(format!("/paths/{i}"), "a path has at least one fact"));
-        }
-        let mut found = Vec::with_capacity(path.len());
-        for (j, key) in path.iter().enumerate() {
-            found.push(names::fact_key(graph, key, || format!("/paths/{i}/{j}"))?);
-        }
-        keys.push(found);
-    }
-    Ok(keys)
 }
 
 fn total<'a>(shards: impl Iterator<Item = &'a ShardStats>) -> ShardStats {

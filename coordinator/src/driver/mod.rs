@@ -3,17 +3,22 @@
 //! - `admission.rs` which retrievals begin, and which wait
 //! - `engine.rs` [`Engine`], its parts, questions and writes
 //! - `call.rs` what one call carries; one shard read, repeated while that is safe
-//! - `facts.rs` get, scan, count, entity, relations, stats, rerank
+//! - `explain.rs` what an explanation needs; slow queries
+//! - `facts.rs` get, scan, count, entity, relations, stats
 //! - `graphs.rs` create, show, list, patch and drop graphs
+//! - `rerank.rs` scores of paths that the caller has
 //! - `turns.rs` how much is read at once
 
 mod admission;
 mod call;
 mod engine;
+mod explain;
 mod facts;
 mod graphs;
+mod rerank;
 mod turns;
 
 pub(crate) use call::{Call, Failure, Reaction};
 pub use engine::Engine;
+use engine::milliseconds;
 pub(crate) use turns::{Turn, rows_bytes};

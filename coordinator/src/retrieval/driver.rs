@@ -5,12 +5,12 @@ use super::plan::Plan;
 use crate::client::Shards;
 use crate::driver::{Call, Engine, Failure, Reaction, Turn, rows_bytes};
 use crate::memory::Held;
-use crate::reply::{Timings, row_text_bytes};
+use crate::reply::row_text_bytes;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use hopbine_proto::ShardId;
 use hopbine_proto::call::{FetchReply, HopReply, ReadContext, SeedReply};
-use hopbine_proto::status::{CallError, Code};
+use hopbine_proto::status::{CallError, Code, Problem};
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
@@ -40,25 +40,25 @@ impl Outcome {
 type Pending<'a> = Pin<Box<dyn Future<Output = (ShardId, Task, Outcome)> + Send + 'a>>;
 
 /// Runs `plan` to its answer; beside it stands what the answer holds. `planned` is when the plan
-/// was ready.
+/// was ready. The call keeps the time, also of what fails, and a trace if it has one.
 pub(crate) async fn run(
     engine: &Engine,
     call: &mut Call,
     plan: Plan,
     planned: Duration,
-) -> Result<(Answer, Timings, Held), Failure> {
+) -> Result<(Answer, Held), Failure> {
     // A partial answer keeps some time back for the names and payloads of what it shows.
     let partial = plan.allow_partial;
     let reserve = if partial { engine.parts.config.partial_reserve_pct.min(90) } else { 0 };
     let mut until = call.deadline - (call.deadline.saturating_sub(planned)) * reserve as u32 / 100;
     let (mut retrieval, mut actions) = Retrieval::start(plan, call.graph.clone());
-    let mut watch = Watch { timings: Timings::default(), stage: retrieval.stage(), since: planned };
+    let mut watch = Watch { stage: retrieval.stage(), since: planned };
     let mut pending: FuturesUnordered<Pending<'_>> = FuturesUnordered::new();
     let (mut held, mut tries) = (engine.parts.replies.hold(), 0);
     loop {
         for action in actions {
             match action {
-                Action::Finish(answer) => return Ok((*answer, watch.timings, held)),
+                Action::Finish(answer) => return Ok((*answer, held)),
                 Action::Fail(problem) => {
                     return Err(engine.unless_gone(&call.graph, problem).into());
                 }
@@ -81,30 +81,29 @@ pub(crate) async fn run(
                 held.grow(outcome.text_bytes())?;
                 match event(shard, task, outcome) {
                     Ok(event) => event,
-                    Err(error) => match engine.reaction(&call.graph, error) {
-                        Reaction::Tell(problem) if problem.code == Code::GraphNotFound => {
-                            return Err(problem.into());
-                        }
-                        Reaction::Tell(problem) => Event::Lost(shard, task, problem),
-                        wait_or_refresh => {
-                            if matches!(wait_or_refresh, Reaction::Refresh) {
-                                refresh(engine, call, &mut retrieval, tries).await?;
+                    Err(error) => {
+                        match refused(engine, call, &mut retrieval, error, tries).await? {
+                            Some(problem) => Event::Lost(shard, task, problem),
+                            None => {
+                                pending.push(pause(engine.pause(tries), shard, task));
+                                tries += 1;
+                                actions = Vec::new();
+                                continue;
                             }
-                            pending.push(pause(engine.pause(tries), shard, task));
-                            tries += 1;
-                            actions = Vec::new();
-                            continue;
                         }
-                    },
+                    }
                 }
             }
         };
         let begun = engine.now();
+        if let Some(trace) = &mut call.trace {
+            trace.happened(watch.stage, &event, begun);
+        }
         actions = match retrieval.rows(&event) > INLINE_ROWS_MAX && may_block() {
             true => block_in_place(|| retrieval.step(event)),
             false => retrieval.step(event),
         };
-        watch.note(retrieval.stage(), begun, engine.now());
+        watch.note(call, retrieval.stage(), begun, engine.now());
     }
 }
 
@@ -114,6 +113,25 @@ const INLINE_ROWS_MAX: usize = 4096;
 /// Whether this thread may leave its other tasks to another one.
 fn may_block() -> bool {
     Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread
+}
+
+/// What a shard's refusal means for it: `None` to ask again after a pause, else why it is lost.
+async fn refused(
+    engine: &Engine,
+    call: &mut Call,
+    retrieval: &mut Retrieval,
+    error: CallError,
+    tries: u32,
+) -> Result<Option<Problem>, Failure> {
+    match engine.reaction(&call.graph, error) {
+        Reaction::Tell(problem) if problem.code == Code::GraphNotFound => Err(problem.into()),
+        Reaction::Tell(problem) => Ok(Some(problem)),
+        Reaction::Wait => Ok(None),
+        Reaction::Refresh => {
+            refresh(engine, call, retrieval, tries).await?;
+            Ok(None)
+        }
+    }
 }
 
 /// Takes the newer epochs of the same ranges; begins again when ranges have moved.
@@ -136,7 +154,16 @@ async fn refresh(
     }
 }
 
-fn send<'a>(engine: &'a Engine, call: &Call, action: Action) -> Pending<'a> {
+fn send<'a>(engine: &'a Engine, call: &mut Call, action: Action) -> Pending<'a> {
+    if let Some(trace) = &mut call.trace {
+        match &action {
+            Action::AskSeeds(shard, _) => trace.asked(*shard, Task::Seeds, engine.now()),
+            Action::AskHop(shard, task, _) | Action::AskRows(shard, task, _) => {
+                trace.asked(*shard, *task, engine.now());
+            }
+            Action::Finish(_) | Action::Fail(_) => {}
+        }
+    }
     let shards: &'a dyn Shards = &*engine.parts.shards;
     let at = |shard| -> ReadContext { call.context(shard) };
     match action {
@@ -178,26 +205,30 @@ fn event(shard: ShardId, task: Task, outcome: Outcome) -> Result<Event, CallErro
     })
 }
 
-/// Wall time per stage.
+/// Takes the wall time of each stage.
 struct Watch {
-    timings: Timings,
     stage: Stage,
     since: Duration,
 }
 
 impl Watch {
     /// The machine worked from `begun` to `now` and stands at `stage`.
-    fn note(&mut self, stage: Stage, begun: Duration, now: Duration) {
+    fn note(&mut self, call: &mut Call, stage: Stage, begun: Duration, now: Duration) {
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
-        self.timings.merge_ms += ms(now.saturating_sub(begun));
+        let worked = now.saturating_sub(begun);
+        if let Some(trace) = &mut call.trace {
+            trace.merged(self.stage, worked);
+        }
+        let timings = &mut call.timings;
+        timings.merge_ms += ms(worked);
         if stage == self.stage {
             return;
         }
         let spent = ms(now.saturating_sub(self.since));
         match self.stage {
-            Stage::Seeds => self.timings.seeds_ms = spent,
-            Stage::Hop(_) => self.timings.hops_ms.push(spent),
-            Stage::Fetch => self.timings.fetch_ms = spent,
+            Stage::Seeds => timings.seeds_ms = spent,
+            Stage::Hop(_) => timings.hops_ms.push(spent),
+            Stage::Fetch => timings.fetch_ms = spent,
             Stage::Done => {}
         }
         self.stage = stage;

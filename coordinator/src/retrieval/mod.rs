@@ -6,6 +6,7 @@
 //! - `trail.rs` the ways walked so far and the path behind a result
 //! - `account.rs` what was asked, read, kept and cut
 //! - `answer.rs` what must be fetched for the user, and its assembly
+//! - `trace.rs` each shard's answers, for a retrieval that explains itself
 //! - `driver.rs` sends, waits and times
 
 mod account;
@@ -14,6 +15,7 @@ mod driver;
 pub mod machine;
 pub mod merge;
 pub mod plan;
+pub mod trace;
 mod trail;
 
 pub(crate) use driver::run;

@@ -4,7 +4,7 @@
 //! another task unless its body or reply is large.
 
 use super::body::{collect, media};
-use super::calls::{Call, Outcome, Reply, facts, graphs, retrieval};
+use super::calls::{Call, Outcome, Reply, explain, facts, graphs, retrieval};
 use super::gate::{Gate, Pass};
 use super::health::{Health, report};
 use super::metrics::{Metrics, UnderWay};
@@ -269,6 +269,7 @@ async fn dispatch(
         body,
         memory: &surface.memory,
         room: OnceLock::new(),
+        request_id,
     };
     call.check_query()?;
     let reply = run(&call, &surface.metrics, request_id).await?;
@@ -354,6 +355,8 @@ async fn run(call: &Call<'_>, metrics: &Metrics, request_id: &str) -> Outcome {
         Endpoint::Rerank => retrieval::rerank(call).await,
         Endpoint::GraphRag => retrieval::graph_rag(call, metrics).await,
         Endpoint::GraphRagBatch => retrieval::batch(call, metrics, request_id).await,
+        Endpoint::Explain => explain::explain(call, metrics).await,
+        Endpoint::SlowQueries => explain::slow_queries(call).await,
         Endpoint::Version
         | Endpoint::Live
         | Endpoint::Ready

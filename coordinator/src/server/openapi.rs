@@ -102,6 +102,7 @@ fn parameters(route: &Route) -> Vec<Value> {
         Endpoint::Upsert | Endpoint::Write | Endpoint::Delete => {
             add("header", "Idempotency-Key", false);
         }
+        Endpoint::SlowQueries => {}
         _ if route.path.ends_with("{graph}") || route.path == "/v1/graphs" => {}
         _ => add("header", "Consistency-Token", false),
     }
@@ -189,7 +190,6 @@ mod tests {
     fn what_this_version_refuses_is_not_offered() {
         let schemas = schemas();
         let rag = &schemas["GraphRagRequest"]["properties"];
-        assert_eq!(rag["explain"]["const"], "none");
         let seeds = &rag["seeds"]["oneOf"][1];
         assert_eq!(seeds["properties"]["names"]["const"], false);
         assert_eq!(seeds["properties"]["lexical"]["type"], "null");

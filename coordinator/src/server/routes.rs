@@ -25,6 +25,8 @@ pub enum Endpoint {
     Rerank,
     GraphRag,
     GraphRagBatch,
+    Explain,
+    SlowQueries,
     Version,
     Live,
     Ready,
@@ -107,6 +109,10 @@ routes! {
         "Seeds, hops along a relation path and exact rerank in one call";
     GraphRagBatch "graph_rag_batch" "POST" "/v1/graphs/{graph}/graph_rag/batch" &[],
         Some(retrieval::BATCH), "Several graph_rag requests, each with its own reply or problem";
+    Explain "explain" "POST" "/v1/graphs/{graph}/explain" &[], Some(retrieval::EXPLAIN),
+        "How a request would be, or was, answered: stages, shards, numbers, warnings";
+    SlowQueries "slow_queries" "GET" "/v1/slow_queries" &[], None,
+        "The last queries that took long or had no answer in time, newest first";
     Version "version" "GET" "/version" &[], None, "Name and version of the server";
     Live "livez" "GET" "/livez" &[], None, "Whether the process loop turns";
     Ready "readyz" "GET" "/readyz" &["verbose"], None,

@@ -7,5 +7,6 @@ mod bounds;
 mod fake;
 mod refusals;
 mod shards;
+mod slow;
 mod worlds;
 mod writes;

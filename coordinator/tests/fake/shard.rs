@@ -109,7 +109,7 @@ impl ShardFacts {
             .collect();
         seeds.sort_by(|a, b| order(a.distance, b.distance).then(a.key.cmp(&b.key)));
         seeds.truncate(ask.k as usize);
-        SeedReply { seeds, work: Work::default(), index: self.index }
+        SeedReply { seeds, index: self.index, ..SeedReply::default() }
     }
 
     pub fn hop(&self, graph: &GraphInfo, ask: &HopRequest) -> HopReply {

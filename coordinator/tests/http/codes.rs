@@ -64,7 +64,7 @@ pub const RETRIEVAL: &[Case] = &[
     ),
     (
         RAG,
-        r#"{"query": {"embedding": [1, 0]}, "explain": "plan"}"#,
+        r#"{"query": {"embedding": [1, 0]}, "explain": "plans"}"#,
         Code::InvalidRequest,
         "/explain",
     ),
@@ -385,7 +385,7 @@ async fn a_panic_becomes_a_problem_and_the_server_lives_on() {
 #[tokio::test]
 async fn paths_methods_and_media_types_that_are_not_there_are_named() {
     let api = Api::filled().await;
-    for path in ["/", "/v1/cluster", "/v1/graphs/people/explain", "/ui", "/v1/slow_queries"] {
+    for path in ["/", "/v1/cluster", "/v1/graphs/people/explanation", "/ui"] {
         let answer = api.ask(&format!("GET {path}"), "").await;
         assert_eq!((answer.status.as_u16(), answer.problem().0.as_str()), (404, "invalid_request"));
     }

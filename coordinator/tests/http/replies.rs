@@ -1,6 +1,7 @@
 //! Replies to the letter of the contract.
 
 use super::api::Api;
+use super::fake::Interruption;
 use hopbine_coordinator::server::HttpConfig;
 use serde_json::json;
 
@@ -222,4 +223,79 @@ async fn a_request_keeps_its_id_or_gets_one_of_its_own() {
     );
     assert!(first.header("x-request-id").is_some_and(|id| id != long));
     assert_ne!(first.header("x-request-id"), second.header("x-request-id"));
+}
+
+#[tokio::test]
+async fn a_request_is_explained_beside_its_results_or_by_itself() {
+    let api = Api::filled().await;
+    let question = r#""query": {"embedding": [1, 0]}, "relation_path": ["discovered"]"#;
+    let body = format!(r#"{{{question}, "explain": "analyze"}}"#);
+    let reply = api.done("POST /v1/graphs/people/graph_rag", &body).await;
+    assert_eq!(reply["results"].as_array().map(Vec::len), Some(1));
+    let explanation = &reply["explain"];
+    let stages = json!(["route", "ann", "expand:1", "merge", "payload"]);
+    let plan = json!({"stages": stages, "consistency": "bounded", "fan_out": 2});
+    assert_eq!(explanation["plan"], plan);
+    assert!(explanation["total_ms"].is_f64() && explanation["warnings"].is_array());
+    assert_eq!(explanation["stages"][2]["rows_read"], 1);
+    assert_eq!(explanation["nodes"].as_array().map(Vec::len), Some(2));
+    let calls = api.world.calls().len();
+    let body = format!(
+        r#"{{"request": {{{question}, "timeout": "1s"}}, "endpoint": "graph_rag",
+            "consistency": "strong"}}"#
+    );
+    let line = "POST /v1/graphs/people/explain";
+    let planned = api.done(line, &body).await;
+    assert_eq!(planned["plan"]["consistency"], "strong");
+    assert!(planned.get("total_ms").is_none() && planned["stages"][1].get("ms").is_none());
+    let asked = api.world.calls().split_off(calls);
+    assert!(asked.iter().all(|call| call.starts_with("stats ")), "{asked:?}");
+    for (endpoint, request) in [
+        ("search", r#"{"query": {"text": "found"}}"#),
+        ("expand", r#"{"from": ["polonium"], "relation_path": ["*"]}"#),
+        (
+            "rerank",
+            r#"{"query": {"embedding": [1, 0]}, "paths": [[{"entity": "polonium",
+            "relation": "named_after", "target": "Poland"}]]}"#,
+        ),
+    ] {
+        let body =
+            format!(r#"{{"endpoint": "{endpoint}", "mode": "analyze", "request": {request}}}"#);
+        let told = api.done(line, &body).await;
+        assert!(told["total_ms"].is_f64() && told.get("results").is_none(), "{told}");
+        let embeds = told["plan"]["stages"][1] == "embed";
+        assert_eq!(embeds, endpoint == "search", "{told}");
+    }
+    for (body, pointer) in [
+        (r#"{"request": {"quer": 1}, "endpoint": "search"}"#, "/request/quer"),
+        (r#"{"request": {}, "endpoint": "scan"}"#, "/endpoint"),
+        (r#"{"endpoint": "search"}"#, "/request"),
+    ] {
+        assert_eq!(api.ask(line, body).await.problem().1, pointer);
+    }
+}
+
+#[tokio::test]
+async fn queries_without_an_answer_in_time_are_listed_newest_first() {
+    let api = Api::filled().await;
+    assert_eq!(api.done("GET /v1/slow_queries", "").await, json!({"slow_queries": []}));
+    let shard = api.world.shards("people")[0].id;
+    let body = r#"{"query": {"embedding": [1, 0]}, "timeout": "30ms"}"#;
+    for id in ["first", "second"] {
+        api.world.interrupt(shard, Interruption::Hang);
+        let line = "POST /v1/graphs/people/search";
+        let late = api.send(line, &[("x-request-id", id)], body).await;
+        assert_eq!(late.problem().0, "deadline_exceeded");
+    }
+    let list = api.done("GET /v1/slow_queries", "").await;
+    let slow = list["slow_queries"].as_array().expect("a list");
+    assert_eq!((slow.len(), &slow[0]["request_id"]), (2, &json!("second")));
+    assert_eq!((&slow[1]["graph"], &slow[1]["endpoint"]), (&json!("people"), &json!("search")));
+    assert_eq!(
+        (&slow[1]["code"], &slow[1]["partial"]),
+        (&json!("deadline_exceeded"), &json!(false))
+    );
+    assert!(slow[1]["ms"].as_f64().is_some_and(|ms| ms > 25.0), "{list}");
+    assert!(slow[1]["at"].as_str().is_some_and(|at| at.ends_with('Z')), "{list}");
+    assert_eq!(slow[1]["stages"][0]["stage"], "route");
 }

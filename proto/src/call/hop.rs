@@ -123,10 +123,21 @@ pub struct HopReply {
     pub keys: Vec<FactKey>,
     /// Counts for the reply's account.
     pub counts: HopCounts,
+    /// Of the entities that `limit_per_entity` cut, the one with most facts; the first of several.
+    pub hub: Option<Hub>,
     /// What it took.
     pub work: Work,
     /// Log index of the view.
     pub index: LogIndex,
+}
+
+/// An entity with more facts than `limit_per_entity`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hub {
+    /// Which.
+    pub entity: EntityId,
+    /// Its facts that pass relations and filter, as far as they were read.
+    pub facts: u64,
 }
 
 /// How many facts and targets a hop saw and dropped in one shard.

@@ -12,11 +12,11 @@ mod read;
 mod write;
 
 pub use hop::{
-    Arrival, FrontierEntity, HopCounts, HopOutput, HopReply, HopRequest, Step, TargetReply,
+    Arrival, FrontierEntity, HopCounts, HopOutput, HopReply, HopRequest, Hub, Step, TargetReply,
 };
 pub use read::{
     CountReply, EntityReply, FetchReply, FetchRequest, Freshness, ReadContext, Relations, Row,
-    ScanReply, ScanRequest, Seed, SeedMode, SeedReply, SeedRequest, SegmentStats, ShardStats, With,
-    Work,
+    RunWork, ScanReply, ScanRequest, Seed, SeedMode, SeedReply, SeedRequest, SegmentStats,
+    ShardStats, With, Work,
 };
 pub use write::{Idempotency, Wait, WriteBatch, WriteContext, WriteOp, WriteReply};

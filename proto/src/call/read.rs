@@ -2,7 +2,7 @@
 
 use crate::fact::{Fact, FactKey};
 use crate::filter::Filter;
-use crate::ids::{Epoch, GraphId, LogIndex, RelationId, RequestId, ShardId};
+use crate::ids::{Epoch, GraphId, LogIndex, RelationId, RequestId, SegmentId, ShardId};
 use crate::range::KeyRange;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -109,6 +109,8 @@ pub struct SeedReply {
     pub seeds: Vec<Seed>,
     /// What it took.
     pub work: Work,
+    /// The same run by run, newest first; runs without live rows are left out.
+    pub runs: Vec<RunWork>,
     /// Log index of the view.
     pub index: LogIndex,
 }
@@ -130,6 +132,10 @@ pub struct Work {
     pub vectors_scored: u64,
     /// Way taken per run of the view, `graph ef=128`, `scan`, `postings scan`, ...
     pub ways: Vec<String>,
+    /// Largest beam of a graph walk; 0: none was walked.
+    pub ef: u64,
+    /// Nanoseconds from the beginning of the read in its node to its end.
+    pub nanos: u64,
 }
 
 impl Work {
@@ -142,7 +148,26 @@ impl Work {
         self.codes_scored += other.codes_scored;
         self.vectors_scored += other.vectors_scored;
         self.ways.extend_from_slice(&other.ways);
+        self.ef = self.ef.max(other.ef);
+        self.nanos += other.nanos;
     }
+}
+
+/// What a search for seeds took in one run of a view.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunWork {
+    /// Which segment; `None`: a memtable.
+    pub segment: Option<SegmentId>,
+    /// Live rows.
+    pub rows: u64,
+    /// Way taken; `None`: nothing of it could be wanted.
+    pub way: Option<String>,
+    /// Beam, when a graph was walked; else 0.
+    pub ef: u64,
+    /// Approximate distances computed over 8-bit codes.
+    pub codes_scored: u64,
+    /// Exact distances computed.
+    pub vectors_scored: u64,
 }
 
 /// Which parts of a fact to send.

@@ -133,6 +133,7 @@ impl<V: VectorSource + ?Sized> Search<'_, V> {
         self.work.codes_scored += scorer.scored;
         if complete && let Some(best) = self.rerank(&scratch.beam.pool, ef, share)? {
             self.work.ways.push(format!("{name} ef={ef}"));
+            self.work.ef = self.work.ef.max(ef as u64);
             return Ok(best);
         }
         self.scan(scratch)

@@ -1,8 +1,10 @@
 //! From a matched request to the engine and back: one function an endpoint.
 //!
 //! `graphs.rs` graphs, sizes, relations, entities · `facts.rs` writes and reads by key ·
-//! `retrieval.rs` questions. Each takes a [`Call`] and returns a [`Reply`] or a problem.
+//! `retrieval.rs` questions · `explain.rs` how they are answered, and slow ones. Each takes a
+//! [`Call`] and returns a [`Reply`] or a problem.
 
+pub mod explain;
 pub mod facts;
 pub mod graphs;
 pub mod retrieval;
@@ -51,6 +53,8 @@ pub struct Call<'a> {
     pub memory: &'a Arc<Memory>,
     /// What it takes there, until it is answered.
     pub room: OnceLock<Room>,
+    /// `X-Request-Id`: the client's, or one of our own.
+    pub request_id: &'a str,
 }
 
 /// What an endpoint answers.
@@ -134,7 +138,8 @@ impl Call<'_> {
 
     /// Options of a read whose body gave `fields`.
     pub fn options(&self, fields: CallFields) -> Result<CallOptions, Problem> {
-        Ok(fields.or(self.query_fields()?).options(self.header("consistency-token")?)?)
+        let options = fields.or(self.query_fields()?).options(self.header("consistency-token")?)?;
+        Ok(CallOptions { request_id: Some(self.request_id.into()), ..options })
     }
 
     /// How the graph writes its ids; `graph_not_found` when there is none of this name.

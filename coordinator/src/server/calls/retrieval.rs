@@ -35,7 +35,10 @@ async fn answered(
     shape: Shape,
     metrics: &Metrics,
 ) -> Outcome {
-    metrics.retrieval(&reply.timings, &reply.work, reply.partial);
+    // What was only planned took nothing.
+    if reply.timings.total_ms > 0.0 {
+        metrics.retrieval(&reply.timings, &reply.work, reply.partial);
+    }
     let (token, timings) = (reply.consistency_token.clone(), reply.timings.clone());
     let bytes = reply.text_bytes();
     let write = move || {
@@ -184,7 +187,9 @@ async fn one(
     let work = beside(async move { engine.graph_rag(&graph, &request, &options).await });
     let Ok(reply) = timeout(patience, work).await else { return Err(late("no answer in time")) };
     let reply = reply?;
-    metrics.retrieval(&reply.timings, &reply.work, reply.partial);
+    if reply.timings.total_ms > 0.0 {
+        metrics.retrieval(&reply.timings, &reply.work, reply.partial);
+    }
     Ok((reply, Shape { path: true, token: true, page: false, indexes }))
 }
 
@@ -211,6 +216,7 @@ mod tests {
             seeds: 0,
             timings: Timings::default(),
             work: Work::default(),
+            explain: None,
             held: None,
         };
         assert_eq!(reply.text_bytes(), 512);

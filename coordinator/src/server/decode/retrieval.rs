@@ -4,7 +4,9 @@ use super::values::{
     CALL, CallFields, PARTS, QUERY, QUERY_WITHOUT_ENTITIES, ef_search, entity, filter, invalid,
     key, path, query, relations, required, score_mode, with, word,
 };
-use crate::request::{ExpandRequest, GraphRagRequest, RerankRequest, SearchRequest, SeedOn};
+use crate::request::{
+    ExpandRequest, Explain, GraphRagRequest, RerankRequest, SearchRequest, SeedOn,
+};
 use crate::server::json::{Cursor, Kind, Read, read_within};
 use hopbine_proto::limits;
 use hopbine_proto::score::ScoreMode;
@@ -49,6 +51,7 @@ pub const SEARCH: &[&str] = &[
     "filter",
     "relations",
     "with",
+    "explain",
     "allow_partial",
     CALL[0],
     CALL[1],
@@ -70,13 +73,20 @@ pub const EXPAND: &[&str] = &[
     "return_to_start",
     "filter",
     "with",
+    "explain",
     "allow_partial",
     CALL[0],
     CALL[1],
     CALL[2],
 ];
 /// Fields of `rerank`.
-pub const RERANK: &[&str] = &["query", "paths", "score_mode", "top_k", CALL[0], CALL[1], CALL[2]];
+pub const RERANK: &[&str] =
+    &["query", "paths", "score_mode", "top_k", "explain", CALL[0], CALL[1], CALL[2]];
+/// Fields of `explain`.
+pub const EXPLAIN: &[&str] =
+    &["request", "endpoint", "mode", "allow_partial", CALL[0], CALL[1], CALL[2]];
+/// Calls that explain themselves.
+pub const ENDPOINTS: &[&str] = &["graph_rag", "search", "expand", "rerank"];
 
 fn weights(cursor: &mut Cursor<'_>) -> Read<Vec<f64>> {
     cursor.list(limits::HOPS_MAX, Cursor::float)
@@ -109,7 +119,6 @@ pub fn graph_rag(cursor: &mut Cursor<'_>) -> Read<(GraphRagRequest, CallFields)>
             "return_to_start" => request.return_to_start = cursor.boolean()?,
             "filter" => request.filter = Some(filter(cursor)?),
             "with" => request.with = with(cursor, PARTS)?,
-            "explain" => no_explain(cursor)?,
             _ => call.read(name, cursor)?,
         }
         Ok(())
@@ -143,14 +152,6 @@ fn seeds(cursor: &mut Cursor<'_>) -> Read<Option<u64>> {
         _ => Err(invalid(format!("this version has no {name} seeds")).hint("use \"ann\"")),
     })?;
     if ann { Ok(k) } else { Err(invalid("seeds name no source").hint("use \"ann\"")) }
-}
-
-fn no_explain(cursor: &mut Cursor<'_>) -> Read<()> {
-    match word(cursor, &["none", "plan", "analyze"])? {
-        "none" => Ok(()),
-        _ => Err(invalid("this version does not explain")
-            .hint("Server-Timing and coverage carry the account of the work")),
-    }
 }
 
 /// One request of a batch: good or bad by itself.
@@ -255,4 +256,46 @@ pub fn rerank(cursor: &mut Cursor<'_>) -> Read<(RerankRequest, CallFields)> {
     let query = required(asked, "query")?;
     let paths = required(paths, "paths")?;
     Ok((RerankRequest { query, paths, score_mode: mode, top_k }, call))
+}
+
+/// A request to be explained.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Explained {
+    /// `graph_rag`
+    GraphRag(GraphRagRequest),
+    /// `search`
+    Search(SearchRequest),
+    /// `expand`
+    Expand(ExpandRequest),
+    /// `rerank`
+    Rerank(RerankRequest),
+}
+
+/// `POST .../explain`. What the request itself says of `explain` gives way to `mode`.
+pub fn explain(cursor: &mut Cursor<'_>) -> Read<(Explained, CallFields)> {
+    let (mut text, mut endpoint, mut mode) = (None, None, Explain::Plan);
+    let mut outer = CallFields::default();
+    cursor.object(EXPLAIN, |name, cursor| {
+        match name {
+            "request" => text = Some(cursor.raw()?),
+            "endpoint" => endpoint = Some(word(cursor, ENDPOINTS)?),
+            "mode" => {
+                let is_plan = word(cursor, &["plan", "analyze"])? == "plan";
+                mode = if is_plan { Explain::Plan } else { Explain::Analyze };
+            }
+            _ => outer.read(name, cursor)?,
+        }
+        Ok(())
+    })?;
+    let (text, ids) = (required(text, "request")?.as_bytes(), cursor.ids());
+    let endpoint = required(endpoint, "endpoint")?;
+    let read = |cursor: &mut Cursor<'_>| match endpoint {
+        "graph_rag" => graph_rag(cursor).map(|(asked, call)| (Explained::GraphRag(asked), call)),
+        "search" => search(cursor).map(|(asked, call)| (Explained::Search(asked), call)),
+        "expand" => expand(cursor).map(|(asked, call)| (Explained::Expand(asked), call)),
+        _ => rerank(cursor).map(|(asked, call)| (Explained::Rerank(asked), call)),
+    };
+    let asked = read_within(&mut cursor.room, text, ids, read);
+    let (request, inner) = asked.map_err(|refusal| refusal.within("request"))?;
+    Ok((request, CallFields { explain: Some(mode), ..inner.or(outer) }))
 }

@@ -1,7 +1,7 @@
 //! Values that several calls share: ids, keys, questions, durations, sizes, parts, call options.
 
 use crate::request::{
-    CallOptions, EntityRef, HopRelations, KeyRef, PrefixRef, Query, RelationRef, WithParts,
+    CallOptions, EntityRef, Explain, HopRelations, KeyRef, PrefixRef, Query, RelationRef, WithParts,
 };
 use crate::server::json::{Cursor, Kind, Read, Refusal, nearest};
 use hopbine_proto::call::Freshness;
@@ -345,6 +345,8 @@ pub struct CallFields {
     pub timeout: Option<Duration>,
     /// `allow_partial`
     pub allow_partial: Option<bool>,
+    /// `explain`
+    pub explain: Option<Explain>,
 }
 
 const LEVELS: &[&str] = &["strong", "bounded", "eventual"];
@@ -356,6 +358,13 @@ impl CallFields {
             "consistency" => self.consistency = Some(word(cursor, LEVELS)?),
             "max_staleness" => self.max_staleness = Some(duration(cursor)?),
             "timeout" => self.timeout = Some(duration(cursor)?),
+            "explain" => {
+                self.explain = Some(match word(cursor, &["none", "plan", "analyze"])? {
+                    "none" => Explain::None,
+                    "plan" => Explain::Plan,
+                    _ => Explain::Analyze,
+                });
+            }
             _ => self.allow_partial = Some(cursor.boolean()?),
         }
         Ok(())
@@ -383,6 +392,7 @@ impl CallFields {
             max_staleness: self.max_staleness.or(outer.max_staleness),
             timeout: self.timeout.or(outer.timeout),
             allow_partial: self.allow_partial.or(outer.allow_partial),
+            explain: self.explain.or(outer.explain),
         }
     }
 
@@ -404,6 +414,8 @@ impl CallFields {
             token,
             timeout: self.timeout.unwrap_or(default.timeout),
             allow_partial: self.allow_partial.unwrap_or(default.allow_partial),
+            explain: self.explain.unwrap_or_default(),
+            request_id: None,
         })
     }
 }

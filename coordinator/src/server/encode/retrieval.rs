@@ -29,6 +29,9 @@ pub fn answer(json: &mut Json, reply: &RetrievalReply, shape: Shape) {
         if shape.token {
             json.field("consistency_token", &reply.consistency_token);
         }
+        if let Some(explain) = &reply.explain {
+            json.field("explain", explain);
+        }
     });
 }
 
@@ -90,6 +93,9 @@ pub fn rerank(reply: &RerankReply) -> Json {
                 json.field("distance", &line.distance);
             });
         });
+        if let Some(explain) = &reply.explain {
+            json.field("explain", explain);
+        }
     });
     json
 }

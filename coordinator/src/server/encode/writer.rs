@@ -71,7 +71,8 @@ impl Json {
         self
     }
 
-    /// A number, string, boolean or null. Floats parse back to the same bits.
+    /// A number, string, boolean or null, or plain data of these. Floats parse back to the same
+    /// bits.
     pub fn value(&mut self, value: &(impl Serialize + ?Sized)) {
         self.comma();
         serde_json::to_writer(&mut self.out, value).expect("plain values serialise");

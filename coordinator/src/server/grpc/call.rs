@@ -138,6 +138,7 @@ impl Call {
             max_staleness: given.max_staleness_ms.map(Duration::from_millis),
             timeout: given.timeout_ms.map(Duration::from_millis),
             allow_partial: given.allow_partial.then_some(true),
+            explain: None,
         })
     }
 
@@ -155,6 +156,7 @@ impl Call {
         let mut options = fields.options(self.token(given.as_ref())?)?;
         let given = given.and_then(|given| given.timeout_ms);
         options.timeout = self.timeout(given, TIMEOUT_DEFAULT)?;
+        options.request_id = Some(self.visit.request_id().into());
         Ok(options)
     }
 

@@ -121,6 +121,7 @@ fn requests(
             if fields.timeout.is_none() {
                 options.timeout = own;
             }
+            options.request_id = Some(call.visit.request_id().into());
             Ok::<_, Problem>(options)
         };
         if !request.graph.is_empty() && request.graph != batch.graph {
