@@ -2,8 +2,10 @@
 //!
 //! `workload` makes the data and questions of the reports; `heap` is the baseline that every
 //! faster path must equal and is compared with; `target` is what is measured; `cases` has every
-//! case by its name; `run` builds, gates and measures; `report` writes the figures down.
+//! case by its name; `run` builds, gates and measures; `multidepth` asks the segmented form;
+//! `ann` compares engines below all that; `report` writes the figures down.
 
+pub mod ann;
 pub mod cases;
 mod diagnostics;
 mod engine_target;
@@ -11,6 +13,7 @@ mod error;
 mod filters;
 pub mod heap;
 pub mod measure;
+mod multidepth;
 pub mod plain;
 mod remote_target;
 pub mod report;

@@ -120,6 +120,12 @@ pub fn process_cpu() -> Duration {
     Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32)
 }
 
+/// Processor time of the calling thread so far: other work of the process does not count.
+pub fn thread_cpu() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32)
+}
+
 /// Largest resident memory of this process so far, in bytes; `None` where the system does not
 /// say.
 pub fn peak_memory() -> Option<u64> {
@@ -194,12 +200,13 @@ mod tests {
 
     #[test]
     fn processor_time_grows_with_work() {
-        let before = process_cpu();
+        let (before, of_thread) = (process_cpu(), thread_cpu());
         let mut sum = 0_u64;
         for i in 0..1_000_000 {
             sum = std::hint::black_box(sum + i);
         }
         assert!(process_cpu() - before >= Duration::from_micros(100), "a million additions");
+        assert!(thread_cpu() - of_thread >= Duration::from_micros(100), "on this thread");
     }
 
     proptest! {

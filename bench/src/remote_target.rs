@@ -13,7 +13,7 @@ use hopbine_proto::{Fact, FactKey, limits};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Facts of one write while loading: at 384 components about 10 MiB of JSON.
@@ -29,35 +29,40 @@ pub trait Http: Send + Sync {
     fn send(&self, method: &'static str, path: String, body: Vec<u8>) -> Pending<'_, Vec<u8>>;
 }
 
-/// Builds graphs in a server, under names of their own, one at a time.
+/// Builds graphs in a server, under names of their own.
 pub struct RemoteHost {
     http: Arc<dyn Http>,
-    made: Mutex<Option<String>>,
+    made: Mutex<Vec<String>>,
 }
 
 impl RemoteHost {
     /// Builds through `http`.
     pub fn new(http: Arc<dyn Http>) -> Self {
-        Self { http, made: Mutex::new(None) }
+        Self { http, made: Mutex::default() }
     }
 
-    /// Drops the graph that the last build left in the server.
+    /// Drops the graphs that are left in the server.
     pub async fn clean(&self) -> Result<(), BenchError> {
-        let made = self.made.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(graph) = made {
+        let made = std::mem::take(&mut *self.made());
+        let mut dropped = Ok(());
+        for graph in made {
             let path = format!("/v1/graphs/{graph}?confirm={graph}");
-            self.http.send("DELETE", path, Vec::new()).await?;
+            let one = self.http.send("DELETE", path, Vec::new()).await;
+            dropped = dropped.and(one.map(|_| ()));
         }
-        Ok(())
+        dropped
+    }
+
+    fn made(&self) -> MutexGuard<'_, Vec<String>> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn load(&self, config: GraphConfig, facts: &[Fact]) -> Result<Built, BenchError> {
-        self.clean().await?;
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let graph = format!("bench-{}", since.as_nanos());
         let path = format!("/v1/graphs/{graph}");
         self.http.send("PUT", path.clone(), graph_json(&config).to_string().into()).await?;
-        *self.made.lock().unwrap_or_else(PoisonError::into_inner) = Some(graph.clone());
+        self.made().push(graph.clone());
         let batches = facts.len().div_ceil(LOAD_BATCH);
         for (at, batch) in facts.chunks(LOAD_BATCH).enumerate() {
             let wait = if at + 1 == batches { "indexed" } else { "committed" };
@@ -94,6 +99,13 @@ impl RemoteHost {
 
 impl Host for RemoteHost {
     fn build<'a>(&'a self, config: GraphConfig, facts: &'a [Fact]) -> Pending<'a, Built> {
+        Box::pin(async move {
+            self.clean().await?;
+            self.load(config, facts).await
+        })
+    }
+
+    fn build_beside<'a>(&'a self, config: GraphConfig, facts: &'a [Fact]) -> Pending<'a, Built> {
         Box::pin(self.load(config, facts))
     }
 }
@@ -427,6 +439,20 @@ mod tests {
         let http = script(&looks);
         RemoteHost::new(http.clone()).settled("/v1/graphs/g").await.expect("settled");
         assert!(http.replies.lock().expect("no panic").is_empty());
+    }
+
+    #[test]
+    fn a_build_beside_another_leaves_it_and_both_are_dropped_in_the_end() {
+        let stats = r#"{"memtable_facts": 0, "disk_bytes": 0,
+            "frozen_memtables": 0, "compaction_due": false, "shards": []}"#;
+        let http = script(&["{}", stats, "{}", stats, "{}", "{}"]);
+        let host = RemoteHost::new(http.clone());
+        block_on(host.build(GraphConfig::new(2, IdKind::U64), &[])).expect("built");
+        block_on(host.build_beside(GraphConfig::new(2, IdKind::U64), &[])).expect("built");
+        block_on(host.clean()).expect("dropped");
+        let asked = http.asked.lock().expect("no panic");
+        let methods: Vec<&str> = asked.iter().map(|(method, ..)| *method).collect();
+        assert_eq!(methods, ["PUT", "GET", "PUT", "GET", "DELETE", "DELETE"]);
     }
 
     #[test]

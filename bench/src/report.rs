@@ -1,5 +1,6 @@
 //! What a run says: one JSON object a line, or a table.
 
+use crate::ann::{AnnLine, AnnMatchLine};
 use crate::cases::Store;
 use crate::diagnostics::Diagnostics;
 use crate::measure::{Latency, Spread};
@@ -62,6 +63,8 @@ pub struct CaseLine {
     pub hitk_pct: Option<f64>,
     /// Share of the rows of exact seeds.
     pub recall: f64,
+    /// Share of questions whose rows are, as a set, those of exact seeds.
+    pub equal_sets_pct: f64,
     /// Rows per question.
     pub rows: f64,
     /// Smallest number of rows of a question.
@@ -84,6 +87,9 @@ pub struct CaseLine {
     /// This median over the unfiltered one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub times_unfiltered: Option<f64>,
+    /// Median of the same case in one store over this median.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub times_one_store: Option<f64>,
     /// Every way taken through a segment or memtable.
     pub ways: Vec<String>,
     /// Milliseconds by stage, mean.
@@ -105,7 +111,7 @@ impl CaseLine {
 pub struct BuildLine {
     /// Which data.
     pub workload: &'static str,
-    /// `build`.
+    /// `build`, or `build_segmented` for all parts of a segmented form.
     pub case: &'static str,
     /// Input of the index builder.
     pub build_seed: u64,
@@ -174,6 +180,10 @@ pub enum Line {
     Diagnostics(DiagnosticsLine),
     /// One case over repeated builds.
     Spread(SpreadLine),
+    /// One engine with one setting over one data set.
+    Ann(AnnLine),
+    /// The graph that finds as much as a point of the hnsw_rs crate.
+    AnnMatch(AnnMatchLine),
 }
 
 impl Line {
@@ -190,7 +200,7 @@ type Metric = fn(&CaseLine) -> Option<f64>;
 pub fn spread(lines: &[&CaseLine]) -> Option<SpreadLine> {
     let first = lines.first()?;
     let mut over_builds = BTreeMap::new();
-    let metrics: [(&'static str, Metric); 7] = [
+    let metrics: [(&'static str, Metric); 8] = [
         ("p50_ms", |line| Some(line.latency.p50_ms)),
         ("p95_ms", |line| Some(line.latency.p95_ms)),
         ("avg_ms", |line| Some(line.latency.avg_ms)),
@@ -198,6 +208,7 @@ pub fn spread(lines: &[&CaseLine]) -> Option<SpreadLine> {
         ("hit1_pct", |line| line.hit1_pct),
         ("hitk_pct", |line| line.hitk_pct),
         ("recall", |line| Some(line.recall)),
+        ("equal_sets_pct", |line| Some(line.equal_sets_pct)),
     ];
     for (name, metric) in metrics {
         let values: Vec<f64> = lines.iter().filter_map(|line| metric(line)).collect();
@@ -227,16 +238,22 @@ pub fn table(lines: &[Line], digests: bool) -> String {
             Line::Build(build) => out.push_str(&build_text(build)),
             Line::Diagnostics(line) => out.push_str(&diagnostics_text(line)),
             Line::Spread(line) => out.push_str(&spread_text(line)),
+            Line::Ann(line) => out.push_str(&line.text()),
+            Line::AnnMatch(line) => out.push_str(&line.text()),
         }
     }
     flush_cases(&mut out, &mut cases, digests);
     out
 }
 
-const HEADINGS: [&str; 15] = [
+const HEADINGS: [&str; 16] = [
     "case", "store", "seeds", "index", "p50 ms", "p95 ms", "p99 ms", "avg ms", "cpu ms", "hit@1",
-    "hit@k", "recall", "rows", "blocks", "KiB",
+    "hit@k", "recall", "equal %", "rows", "blocks", "KiB",
 ];
+
+/// Columns that only some cases have a figure for.
+const OPTIONAL: [(&str, Metric); 2] =
+    [("x unfiltered", |case| case.times_unfiltered), ("x one store", |case| case.times_one_store)];
 
 fn flush_cases(out: &mut String, cases: &mut Vec<&CaseLine>, digests: bool) {
     if cases.is_empty() {
@@ -244,17 +261,15 @@ fn flush_cases(out: &mut String, cases: &mut Vec<&CaseLine>, digests: bool) {
     }
     let mut rows: Vec<Vec<String>> = vec![HEADINGS.map(str::to_owned).to_vec()];
     rows[0].extend(["x plain", "x cpu"].map(str::to_owned));
-    if cases.iter().any(|case| case.times_unfiltered.is_some()) {
-        rows[0].push("x unfiltered".to_owned());
-    }
+    let mut shown = OPTIONAL.to_vec();
+    shown.retain(|(_, figure)| cases.iter().any(|case| figure(case).is_some()));
+    rows[0].extend(shown.iter().map(|(heading, _)| (*heading).to_owned()));
     if digests {
         rows[0].push("results".to_owned());
     }
     for case in cases.drain(..) {
         let mut row = cells(case);
-        if rows[0].iter().any(|heading| heading == "x unfiltered") {
-            row.push(optional(case.times_unfiltered, 2));
-        }
+        row.extend(shown.iter().map(|(_, figure)| optional(figure(case), 2)));
         if digests {
             row.push(case.results_sha256.chars().take(16).collect());
         }
@@ -290,6 +305,7 @@ fn cells(case: &CaseLine) -> Vec<String> {
         optional(case.hit1_pct, 1),
         optional(case.hitk_pct, 1),
         format!("{:.4}", case.recall),
+        format!("{:.1}", case.equal_sets_pct),
         format!("{:.2}", case.rows),
         format!("{:.1}", case.blocks_read),
         format!("{:.1}", case.block_bytes / 1024.0),

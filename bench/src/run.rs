@@ -10,12 +10,12 @@ use crate::measure::{Recorder, peak_memory, process_cpu};
 use crate::report::{BuildLine, CaseLine, DiagnosticsLine, Line, Params, spread};
 use crate::spec::{BenchSpec, IndexChoice, WorkloadSpec};
 use crate::target::{Built, Host};
-use crate::workload::{Point, Workload, boundaries, butler_gate};
-use crate::{BenchError, filters};
+use crate::workload::{Point, Query, Workload, boundaries, butler_gate};
+use crate::{BenchError, ann, filters, multidepth};
 use hopbine_proto::FactKey;
 use hopbine_proto::call::SeedMode;
 use hopbine_proto::graph::{GraphConfig, IdKind};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Questions that plain rows with brute-force seeds are timed on: a thousand would take minutes
 /// a row and say the same.
@@ -32,6 +32,9 @@ pub async fn run(
     emit: Emit<'_>,
 ) -> Result<Vec<Line>, BenchError> {
     spec.validate()?;
+    if let WorkloadSpec::Ann(size) = spec.workload {
+        return ann::run(spec, size, emit).await;
+    }
     let workload = spec.generate()?;
     if workload.facts.is_empty() || workload.queries.is_empty() {
         return Err(BenchError::Spec { detail: "no facts or no questions".to_owned() });
@@ -67,8 +70,10 @@ pub(crate) struct Run<'a> {
 }
 
 /// What a case is measured with.
+#[derive(Clone, Copy)]
 pub(crate) struct Setting<'a> {
     pub(crate) built: &'a Built,
+    pub(crate) queries: &'a [Query],
     pub(crate) point: Point,
     pub(crate) mode: SeedMode,
     pub(crate) build_seed: u64,
@@ -84,9 +89,14 @@ impl Run<'_> {
         let point = self.workload.point;
         let built = self.build(host, &point, build_seed).await?;
         let mode = self.spec.seed_mode(&point);
-        let setting = Setting { built: &built, point, mode, build_seed };
+        let queries = &self.workload.queries;
+        let setting = Setting { built: &built, queries, point, mode, build_seed };
         match self.spec.workload {
             WorkloadSpec::Synthetic(_) => self.cases(&setting, cases::synthetic()).await,
+            WorkloadSpec::Gutenberg(_) => self.cases(&setting, cases::gutenberg()).await,
+            WorkloadSpec::Multidepth(layout) => {
+                multidepth::measure(self, host, &setting, layout).await
+            }
             WorkloadSpec::Multihop { .. } => {
                 self.cases(&setting, cases::multihop()).await?;
                 self.diagnostics(&setting).await
@@ -98,6 +108,8 @@ impl Run<'_> {
                 self.cases(&Setting { point, ..setting }, cases::butler_gate()).await
             }
             WorkloadSpec::Filters { .. } => filters::measure(self, &setting).await,
+            // Needs no graph: `run` has seen to it.
+            WorkloadSpec::Ann(_) => Ok(()),
         }
     }
 
@@ -109,45 +121,71 @@ impl Run<'_> {
         build_seed: u64,
     ) -> Result<Built, BenchError> {
         let facts = &self.workload.facts;
-        let mut config = GraphConfig::new(self.workload.dim as u32, IdKind::U64);
-        config.index.m = point.m;
-        config.index.ef_construction = point.ef_construction;
-        config.index.build_seed = build_seed;
+        let mut config = self.config(point, build_seed);
         config.shards.boundaries = boundaries(facts, self.spec.shards).ok_or_else(|| {
             let detail = format!("fewer entities than {} shards", self.spec.shards);
             BenchError::Spec { detail }
         })?;
-        let (started, cpu) = (Instant::now(), process_cpu());
+        let since = (Instant::now(), process_cpu());
         let built = host.build(config, facts).await?;
-        let line = BuildLine {
-            workload: self.workload.name,
-            case: "build",
-            build_seed,
-            m: point.m,
-            ef_construction: point.ef_construction,
-            facts: facts.len() as u64,
-            wall_s: started.elapsed().as_secs_f64(),
-            cpu_s: (process_cpu() - cpu).as_secs_f64(),
-            peak_memory_bytes: peak_memory(),
-            disk_bytes: built.disk_bytes,
-            shard_facts: built.shard_facts.clone(),
-            memtable_facts: built.memtable_facts,
-            ways: built.ways.clone(),
-        };
-        self.emit(Line::Build(line));
-        let loaded: u64 = built.shard_facts.iter().sum();
-        let whole = built.shard_facts.len() == self.spec.shards as usize
-            && built.shard_facts.iter().all(|&count| count > 0)
-            && loaded == facts.len() as u64;
-        if !whole {
-            let detail = format!("shards hold {:?} of {} facts", built.shard_facts, facts.len());
-            return Err(BenchError::Failed { call: "build", detail });
-        }
+        self.built("build", (point, build_seed), since, std::slice::from_ref(&built))?;
         Ok(built)
     }
 
+    /// How every graph of this workload is made; one shard.
+    pub(crate) fn config(&self, point: &Point, build_seed: u64) -> GraphConfig {
+        let mut config = GraphConfig::new(self.workload.dim as u32, IdKind::U64);
+        config.index.m = point.m;
+        config.index.ef_construction = point.ef_construction;
+        config.index.build_seed = build_seed;
+        config
+    }
+
+    /// Reports a build of one or more graphs that together hold the workload. Fails when they do
+    /// not, and when a shard is empty.
+    pub(crate) fn built(
+        &mut self,
+        case: &'static str,
+        (point, build_seed): (&Point, u64),
+        (started, cpu): (Instant, Duration),
+        graphs: &[Built],
+    ) -> Result<(), BenchError> {
+        let facts = self.workload.facts.len() as u64;
+        let shard_facts: Vec<u64> =
+            graphs.iter().flat_map(|built| built.shard_facts.iter().copied()).collect();
+        let line = BuildLine {
+            workload: self.workload.name,
+            case,
+            build_seed,
+            m: point.m,
+            ef_construction: point.ef_construction,
+            facts,
+            wall_s: started.elapsed().as_secs_f64(),
+            cpu_s: (process_cpu() - cpu).as_secs_f64(),
+            peak_memory_bytes: peak_memory(),
+            disk_bytes: graphs.iter().map(|built| built.disk_bytes).sum(),
+            shard_facts: shard_facts.clone(),
+            memtable_facts: graphs.iter().map(|built| built.memtable_facts).sum(),
+            ways: graphs.iter().flat_map(|built| built.ways.iter().cloned()).collect(),
+        };
+        self.emit(Line::Build(line));
+        let shards = if graphs.len() > 1 { graphs.len() } else { self.spec.shards as usize };
+        let whole = shard_facts.len() == shards
+            && shard_facts.iter().all(|&count| count > 0)
+            && shard_facts.iter().sum::<u64>() == facts;
+        if !whole {
+            let detail = format!("shards hold {shard_facts:?} of {facts} facts");
+            return Err(BenchError::Failed { call: "build", detail });
+        }
+        Ok(())
+    }
+
     /// Gate, quality and time of each case that was asked for.
-    async fn cases(&mut self, setting: &Setting<'_>, list: Vec<Case>) -> Result<(), BenchError> {
+    pub(crate) async fn cases(
+        &mut self,
+        setting: &Setting<'_>,
+        list: Vec<Case>,
+    ) -> Result<(), BenchError> {
         let named = |case: &Case| self.spec.case.as_ref().is_none_or(|name| case.name == name);
         if !list.iter().any(named) {
             let mut names: Vec<&str> = list.iter().map(|case| case.name).collect();
@@ -165,7 +203,7 @@ impl Run<'_> {
         let wanted: Vec<Case> =
             list.iter().filter(|case| named(case) || compared(case)).cloned().collect();
         let k = setting.point.ann_k;
-        let queries = self.workload.queries.iter();
+        let queries = setting.queries.iter();
         let exact: Vec<Vec<FactKey>> = queries.map(|q| self.baseline.seeds(q, k)).collect();
         let mut plain: Vec<(Case, f64, f64)> = Vec::new();
         for case in wanted {
@@ -188,15 +226,15 @@ impl Run<'_> {
 
     fn plain_case(&self, setting: &Setting<'_>, case: &Case, exact: &[Vec<FactKey>]) -> CaseLine {
         let mut tally = cases::Tally::default();
-        for (query, seeds) in self.workload.queries.iter().zip(exact) {
+        for (query, seeds) in setting.queries.iter().zip(exact) {
             let rows = self.baseline.expected(case, query, &setting.point, seeds);
             tally.add(query, &rows, &rows);
         }
-        let count = self.workload.queries.len().min(PLAIN_QUERIES_MAX);
+        let count = setting.queries.len().min(PLAIN_QUERIES_MAX);
         let mut recorder = Recorder::default();
         for _ in 0..self.spec.runs() {
             let cpu = process_cpu();
-            for (query, seeds) in self.workload.queries.iter().zip(exact).take(count) {
+            for (query, seeds) in setting.queries.iter().zip(exact).take(count) {
                 let started = Instant::now();
                 let outcome = self.baseline.run(case, query, &setting.point, seeds);
                 recorder.add(started.elapsed(), &outcome.stages, &outcome.work);
@@ -212,7 +250,7 @@ impl Run<'_> {
         case: &Case,
         exact: &[Vec<FactKey>],
     ) -> Result<CaseLine, BenchError> {
-        let (queries, point) = (&self.workload.queries, &setting.point);
+        let (queries, point) = (setting.queries, &setting.point);
         let target = &*setting.built.target;
         let executor = Executor::new(target, self.workload.seed_on, setting.mode);
         let quality = cases::check(&executor, &self.baseline, case, queries, point, exact).await?;
@@ -229,7 +267,7 @@ impl Run<'_> {
         Ok(self.line(setting, case, &recorder, quality, queries.len()))
     }
 
-    fn line(
+    pub(crate) fn line(
         &self,
         setting: &Setting<'_>,
         case: &Case,
@@ -247,6 +285,7 @@ impl Run<'_> {
             hit1_pct: quality.hit1_pct,
             hitk_pct: quality.hitk_pct,
             recall: quality.recall,
+            equal_sets_pct: quality.equal_sets_pct,
             rows: quality.rows,
             rows_min: None,
             blocks_read: per.blocks_read,
@@ -256,6 +295,7 @@ impl Run<'_> {
             times_plain: None,
             cpu_times_plain: None,
             times_unfiltered: None,
+            times_one_store: None,
             ways: per.ways,
             stages: per.stages_ms,
             results_sha256: quality.results_sha256,
@@ -336,7 +376,8 @@ impl Run<'_> {
                         };
                         let point = Point { ann_k, ..point };
                         let build_seed = self.spec.build_seed;
-                        let setting = Setting { built: &built, point, mode, build_seed };
+                        let queries = &self.workload.queries;
+                        let setting = Setting { built: &built, queries, point, mode, build_seed };
                         let mut list = cases::multihop();
                         list.retain(|case| one_call.contains(&case.name));
                         self.cases(&setting, list).await?;
@@ -345,6 +386,19 @@ impl Run<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The median of a case of the engine in the build of this seed, if it was measured.
+    pub(crate) fn p50_ms(&self, case: &str, build_seed: u64) -> Option<f64> {
+        let of_engine = |line: &&CaseLine| {
+            let params = &line.params;
+            line.case == case && params.store == Store::Hopbine && params.build_seed == build_seed
+        };
+        let mut cases = self.lines.iter().filter_map(|line| match line {
+            Line::Case(line) => Some(&**line),
+            _ => None,
+        });
+        cases.rfind(of_engine).map(|line| line.latency.p50_ms)
     }
 
     /// One line per case over all builds, when there was more than one.

@@ -1,10 +1,14 @@
 //! What to measure: the options of the command, with the defaults of each workload.
 
 use crate::BenchError;
+use crate::ann;
 use crate::workload::synthetic::Size;
-use crate::workload::{Embed, Point, Workload, butler_gate, clustered, multihop, synthetic};
+use crate::workload::{
+    Embed, Point, Workload, butler_gate, clustered, gutenberg, multidepth, multihop, synthetic,
+};
 use hopbine_coordinator::embed::{Lexical, Tokenizer};
 use hopbine_proto::call::SeedMode;
+use hopbine_proto::limits;
 use std::collections::BTreeMap;
 
 /// Which data and questions.
@@ -12,6 +16,10 @@ use std::collections::BTreeMap;
 pub enum WorkloadSpec {
     /// Pure expansion over a regular graph.
     Synthetic(Size),
+    /// Paragraphs of real books.
+    Gutenberg(gutenberg::Size),
+    /// Chains asked along one to five hops, in one store and in segments.
+    Multidepth(multidepth::Layout),
     /// Person, parent, city.
     Multihop {
         /// Chains of two facts.
@@ -26,6 +34,8 @@ pub enum WorkloadSpec {
         /// Components.
         dim: u32,
     },
+    /// The engines of approximate search beside each other, without a graph around them.
+    Ann(ann::Size),
 }
 
 /// How seeds are searched.
@@ -117,7 +127,53 @@ impl BenchSpec {
         if self.sweep && (self.exact_seeds || self.ef.is_some()) {
             return refuse("a sweep sets the beams itself");
         }
-        Ok(())
+        self.validate_workload()
+    }
+
+    /// Refuses sizes that a workload cannot have.
+    fn validate_workload(&self) -> Result<(), BenchError> {
+        let refuse = |detail: &str| Err(BenchError::Spec { detail: detail.to_owned() });
+        let dims = 1..=limits::DIM_MAX as u32;
+        match self.workload {
+            WorkloadSpec::Synthetic(size) if size.entities == 0 || size.degree == 0 => {
+                refuse("entities and degree begin at 1")
+            }
+            WorkloadSpec::Gutenberg(size) => {
+                let inside = (1..=gutenberg::BOOKS_MAX).contains(&size.books)
+                    && (2..=gutenberg::PARAGRAPHS_MAX).contains(&size.paragraphs)
+                    && dims.contains(&size.dim);
+                if inside {
+                    return Ok(());
+                }
+                refuse("the corpus has 1 to 128 books of 2 to 256 paragraphs, in 1 to 4096 dims")
+            }
+            WorkloadSpec::Multidepth(layout) => {
+                let multidepth::Layout { size, segments, fan_out } = layout;
+                if !(1..=multidepth::DEPTH_MAX).contains(&size.depth) || !dims.contains(&size.dim) {
+                    return refuse("multidepth takes 1 to 5 hops and 1 to 4096 components");
+                }
+                if segments == 1 || segments > 64 || segments > size.pairs || fan_out == 0 {
+                    return refuse(
+                        "2 to 64 segments, no more than pairs, or 0 for none; \
+                         a fan-out begins at 1",
+                    );
+                }
+                Ok(())
+            }
+            WorkloadSpec::Filters { rows, dim } if rows < 1_000 || !dims.contains(&dim) => {
+                refuse("filters take at least 1000 rows of 1 to 4096 components")
+            }
+            WorkloadSpec::Ann(size) => {
+                if size.rows < ann::ROWS_MIN || !dims.contains(&size.dim) {
+                    return refuse("ann takes at least 10000 rows of 1 to 4096 components");
+                }
+                if self.shards > 1 || self.exact_seeds || self.index != IndexChoice::Auto {
+                    return refuse("ann has no shards and compares every index with exact search");
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Passes over the questions.
@@ -143,24 +199,26 @@ impl BenchSpec {
         let embed: Embed = &|text| lexical.embed(text);
         let queries = |default| self.queries.unwrap_or(default);
         let mut workload = match self.workload {
-            WorkloadSpec::Synthetic(size) => {
-                if size.entities == 0 || size.degree == 0 {
-                    let detail = "entities and degree begin at 1".to_owned();
-                    return Err(BenchError::Spec { detail });
-                }
-                synthetic::generate(size, queries(16) as usize)
+            WorkloadSpec::Synthetic(size) => synthetic::generate(size, queries(16) as usize),
+            WorkloadSpec::Gutenberg(size) => {
+                let lexical = Lexical::new(Tokenizer::Plain, size.dim as usize);
+                gutenberg::generate(size, queries(16), &|text| lexical.embed(text))?
             }
+            WorkloadSpec::Multidepth(layout) => multidepth::generate(layout.size, queries(32))?,
             WorkloadSpec::Multihop { chains } => multihop::generate(chains, queries(64), embed)?,
-            WorkloadSpec::ButlerGate => butler_gate::generate(embed)?,
+            WorkloadSpec::ButlerGate => {
+                let mut gate = butler_gate::generate(embed)?;
+                gate.queries.truncate(queries(u32::MAX) as usize);
+                gate
+            }
             WorkloadSpec::Filters { rows, dim } => {
-                if rows < 1_000 || !(1..=4_096).contains(&dim) {
-                    let detail = "filters take at least 1000 rows of 1 to 4096 components";
-                    return Err(BenchError::Spec { detail: detail.to_owned() });
-                }
                 clustered::generate(rows, dim as usize, (rows / 200).max(1), queries(200))
             }
+            WorkloadSpec::Ann(_) => {
+                let detail = "ann draws its vectors itself and has no questions with hops";
+                return Err(BenchError::Spec { detail: detail.to_owned() });
+            }
         };
-        workload.queries.truncate(queries(u32::MAX) as usize);
         workload.point.ann_k = self.ann_k.unwrap_or(workload.point.ann_k);
         Ok(workload)
     }
@@ -173,10 +231,25 @@ impl BenchSpec {
                 ("degree", size.degree.into()),
                 ("payload_bytes", size.payload_bytes as u64),
             ]),
+            WorkloadSpec::Gutenberg(size) => BTreeMap::from([
+                ("books", size.books.into()),
+                ("paragraphs", size.paragraphs.into()),
+                ("dim", size.dim.into()),
+            ]),
+            WorkloadSpec::Multidepth(layout) => BTreeMap::from([
+                ("pairs", layout.size.pairs.into()),
+                ("depth", layout.size.depth.into()),
+                ("dim", layout.size.dim.into()),
+                ("segments", layout.segments.into()),
+                ("fan_out", layout.fan_out.into()),
+            ]),
             WorkloadSpec::Multihop { chains } => BTreeMap::from([("chains", chains.into())]),
             WorkloadSpec::ButlerGate => BTreeMap::new(),
             WorkloadSpec::Filters { rows, dim } => {
                 BTreeMap::from([("rows", rows.into()), ("dim", dim.into())])
+            }
+            WorkloadSpec::Ann(size) => {
+                BTreeMap::from([("rows", size.rows.into()), ("dim", size.dim.into())])
             }
         }
     }
@@ -209,6 +282,35 @@ mod tests {
         ] {
             assert!(wrong.validate().is_err(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn sizes_that_a_workload_cannot_have_are_refused() {
+        let books = gutenberg::Size { books: 64, paragraphs: 128, dim: 32 };
+        let size = multidepth::Size { pairs: 5_000, depth: 5, dim: 384 };
+        let layout = multidepth::Layout { size, segments: 8, fan_out: 2 };
+        let rows = ann::Size { rows: 10_000, dim: 384 };
+        let valid = |workload| BenchSpec::new(workload).validate().is_ok();
+        assert!(valid(WorkloadSpec::Gutenberg(books)) && valid(WorkloadSpec::Ann(rows)));
+        assert!(valid(WorkloadSpec::Multidepth(layout)));
+        assert!(valid(WorkloadSpec::Multidepth(multidepth::Layout { segments: 0, ..layout })));
+        let deep = multidepth::Size { depth: 6, ..size };
+        for wrong in [
+            WorkloadSpec::Gutenberg(gutenberg::Size { books: 129, ..books }),
+            WorkloadSpec::Gutenberg(gutenberg::Size { paragraphs: 257, ..books }),
+            WorkloadSpec::Gutenberg(gutenberg::Size { dim: 0, ..books }),
+            WorkloadSpec::Multidepth(multidepth::Layout { size: deep, ..layout }),
+            WorkloadSpec::Multidepth(multidepth::Layout { segments: 1, ..layout }),
+            WorkloadSpec::Multidepth(multidepth::Layout { fan_out: 0, ..layout }),
+            WorkloadSpec::Ann(ann::Size { rows: 9_999, ..rows }),
+            WorkloadSpec::Ann(ann::Size { dim: 4_097, ..rows }),
+            WorkloadSpec::Synthetic(Size { entities: 0, degree: 1, payload_bytes: 0 }),
+            WorkloadSpec::Filters { rows: 999, dim: 1 },
+        ] {
+            assert!(!valid(wrong), "{wrong:?}");
+        }
+        let sharded = BenchSpec { shards: 2, ..BenchSpec::new(WorkloadSpec::Ann(rows)) };
+        assert!(sharded.validate().is_err());
     }
 
     #[test]

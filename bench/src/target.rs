@@ -149,6 +149,8 @@ pub struct Built {
 /// Builds graphs for measuring: the caller decides where.
 pub trait Host: Send + Sync {
     /// Makes an empty graph of `config`, loads `facts`, and returns once all of them are durable
-    /// and indexed. Every call makes a graph of its own.
+    /// and indexed. Every call makes a graph of its own and ends those made before.
     fn build<'a>(&'a self, config: GraphConfig, facts: &'a [Fact]) -> Pending<'a, Built>;
+    /// The same beside the graphs made before.
+    fn build_beside<'a>(&'a self, config: GraphConfig, facts: &'a [Fact]) -> Pending<'a, Built>;
 }

@@ -4,7 +4,9 @@
 use hopbine_bench::cases::{self, Baseline, Case, Store, Tally};
 use hopbine_bench::diagnose;
 use hopbine_bench::heap::Heap;
-use hopbine_bench::workload::{Workload, butler_gate, multihop, payload_text};
+use hopbine_bench::workload::{
+    Workload, butler_gate, gutenberg, multidepth, multihop, payload_text,
+};
 use hopbine_coordinator::embed::{Lexical, Tokenizer};
 use hopbine_proto::score::ScoreMode;
 use hopbine_proto::{EntityId, FactKey};
@@ -79,6 +81,58 @@ fn the_sampled_persons_are_the_golden_ones() {
     let large = persons(10_000);
     assert_eq!(large[..10], [7801, 9765, 9813, 9703, 2763, 9371, 9841, 4083, 1574, 1928]);
     assert_eq!(large[63], 1732);
+}
+
+fn books(books: u32, paragraphs: u32) -> Workload {
+    let lexical = Lexical::new(Tokenizer::Plain, 32);
+    let size = gutenberg::Size { books, paragraphs, dim: 32 };
+    gutenberg::generate(size, 16, &|text| lexical.embed(text)).expect("the corpus is whole")
+}
+
+#[test]
+fn the_corpus_is_the_one_that_its_provenance_describes() {
+    let bytes = include_bytes!("../data/gutenberg/paragraphs.tsv.gz");
+    let want = "d4ba71f8ded21769dec4261bf4099c30e74c4d64236dd7a5a430362caf308660";
+    assert_eq!(hex(Sha256::digest(bytes)), want);
+    let bytes = include_bytes!("../data/gutenberg/books.tsv");
+    let want = "aca2c3f4a2efcd786ac9e0d15acc7657ed6758c8b7338e509b131989754ad3f1";
+    assert_eq!(hex(Sha256::digest(bytes)), want);
+}
+
+#[test]
+fn gutenberg_rows_and_vectors_are_the_golden_ones() {
+    let small = books(64, 128);
+    assert_eq!(small.facts.len(), 16_320);
+    let want = "b250cf872e039f1489fd8b56a8303f6555873a6bcee37d98f4121db8c31a883b";
+    assert_eq!(rows_digest(&small), want);
+    let vector = |at: usize| small.facts[at].embedding.as_deref().expect("embedding");
+    assert_eq!(vector(0)[..4], [-0.318_497, 0.097_999, 0.073_499, 0.269_498]);
+    assert_eq!(vector(1)[..4], [-0.320_146, 0.057_462, 0.123_133, 0.106_715]);
+    // The first edge between paragraphs tells what the second edge from the book tells.
+    assert_eq!(small.facts[128].key, FactKey::new(65, 2, 66));
+    assert_eq!((vector(128), &*small.queries[0].vector), (vector(1), vector(1)));
+    let large = books(gutenberg::BOOKS_MAX, gutenberg::PARAGRAPHS_MAX);
+    assert_eq!(large.facts.len(), 65_408);
+    let want = "56e364339269293fefebc568c44e1891a7411cb4ae468362bac9700c5ecafe09";
+    assert_eq!(rows_digest(&large), want);
+}
+
+#[test]
+fn exact_seeds_answer_every_question_of_every_depth() {
+    let size = multidepth::Size { pairs: 5_000, depth: 5, dim: 384 };
+    let workload = multidepth::generate(size, 32).expect("enough pairs");
+    let baseline = baseline(&workload);
+    for (depth, queries) in (1..).zip(workload.queries.chunks(32)) {
+        let case = plain_case(cases::multidepth(depth), ScoreMode::Path);
+        let mut tally = Tally::default();
+        for query in queries {
+            let seeds = baseline.seeds(query, workload.point.ann_k);
+            let rows = baseline.expected(&case, query, &workload.point, &seeds);
+            tally.add(query, &rows, &rows);
+        }
+        let quality = tally.quality();
+        assert_eq!((quality.hit1_pct, quality.hitk_pct), (Some(100.0), Some(100.0)), "{depth}");
+    }
 }
 
 fn baseline(workload: &Workload) -> Baseline {

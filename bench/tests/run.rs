@@ -7,8 +7,8 @@ use hopbine_bench::report::{CaseLine, Line, table};
 use hopbine_bench::target::{
     Answer, AnswerRow, Built, ExpandAsk, Host, Pending, RagAsk, SeedsAsk, Target,
 };
-use hopbine_bench::workload::SeedOn;
 use hopbine_bench::workload::synthetic::Size;
+use hopbine_bench::workload::{SeedOn, gutenberg, multidepth};
 use hopbine_bench::{BenchError, BenchSpec, WorkloadSpec, run};
 use hopbine_proto::graph::GraphConfig;
 use hopbine_proto::{EntityId, Fact, FactKey};
@@ -114,6 +114,10 @@ impl Host for PlainHost {
             Built { target, shard_facts, memtable_facts: 0, disk_bytes: None, ways: vec![] };
         Box::pin(async move { Ok(built) })
     }
+
+    fn build_beside<'a>(&'a self, config: GraphConfig, facts: &'a [Fact]) -> Pending<'a, Built> {
+        self.build(config, facts)
+    }
 }
 
 fn run_on(fault: Fault, spec: &BenchSpec) -> Result<Vec<Line>, BenchError> {
@@ -140,6 +144,15 @@ fn small(workload: WorkloadSpec) -> BenchSpec {
     BenchSpec { queries: Some(8), runs: Some(1), ..BenchSpec::new(workload) }
 }
 
+const GUTENBERG: WorkloadSpec =
+    WorkloadSpec::Gutenberg(gutenberg::Size { books: 3, paragraphs: 40, dim: 32 });
+
+/// Chains of `depth` facts in one store, and in 5 segments of which a bounded route asks 2.
+fn multidepth(depth: u32) -> WorkloadSpec {
+    let size = multidepth::Size { pairs: 300, depth, dim: 16 };
+    WorkloadSpec::Multidepth(multidepth::Layout { size, segments: 5, fan_out: 2 })
+}
+
 const SYNTHETIC: WorkloadSpec =
     WorkloadSpec::Synthetic(Size { entities: 300, degree: 4, payload_bytes: 0 });
 
@@ -147,6 +160,8 @@ const SYNTHETIC: WorkloadSpec =
 fn every_workload_passes_its_gate_in_every_case() {
     for workload in [
         SYNTHETIC,
+        GUTENBERG,
+        multidepth(3),
         WorkloadSpec::Multihop { chains: 300 },
         WorkloadSpec::ButlerGate,
         WorkloadSpec::Filters { rows: 2_000, dim: 16 },
@@ -155,6 +170,7 @@ fn every_workload_passes_its_gate_in_every_case() {
         let lines = run_on(Fault::None, &spec).expect("the target is right");
         let cases = cases(&lines);
         assert!(cases.len() >= 5 && cases.iter().all(|case| case.recall == 1.0));
+        assert!(cases.iter().all(|case| case.equal_sets_pct == 100.0));
         let text = table(&lines, true);
         for case in cases {
             assert!(text.contains(&case.case), "{} is in the table", case.case);
@@ -180,6 +196,11 @@ fn one_wrong_row_stops_the_run_and_names_the_case() {
     assert_eq!((case.as_str(), query), ("seed_graph_rag_twohop_scan_fn", 0));
     let error = run_on(Fault::MissesTheLastOfAnExpansion, &small(SYNTHETIC)).expect_err("missing");
     assert!(matches!(error, BenchError::Gate { .. }), "{error}");
+    let name = "graph_rag_path_depth_2_exact";
+    let routed = BenchSpec { case: Some(name.to_owned()), ..small(multidepth(2)) };
+    let error = run_on(Fault::MissesTheLastOfAnExpansion, &routed).expect_err("missing");
+    let BenchError::Gate { case, query, .. } = error else { panic!("{error}") };
+    assert_eq!((case.as_str(), query), (name, 0));
     let filters = small(WorkloadSpec::Filters { rows: 2_000, dim: 16 });
     let error = run_on(Fault::IgnoresTheFilter, &filters).expect_err("no filter");
     assert!(matches!(error, BenchError::Gate { .. }), "{error}");
@@ -203,6 +224,55 @@ fn one_case_by_name_comes_with_its_plain_rows_and_an_unknown_name_is_refused() {
     assert!(!plain.is_empty() && engine[0].times_plain.is_some());
     let error = run_on(Fault::None, &named("seed_expand_rel")).expect_err("no such case");
     assert!(error.to_string().contains("seed_expand_rel_fn"), "{error}");
+}
+
+#[test]
+fn every_depth_is_asked_in_one_store_and_by_every_route_through_segments() {
+    let lines = run_on(Fault::None, &small(multidepth(2))).expect("right");
+    let mut names: Vec<&str> = cases(&lines).iter().map(|case| case.case.as_str()).collect();
+    names.dedup();
+    let expected = [
+        "sql_path_depth_1",
+        "graph_rag_path_depth_1",
+        "sql_path_depth_2",
+        "graph_rag_path_depth_2",
+        "graph_rag_path_depth_1_all",
+        "graph_rag_path_depth_1_exact",
+        "graph_rag_path_depth_1_bounded",
+        "graph_rag_path_depth_2_all",
+        "graph_rag_path_depth_2_exact",
+        "graph_rag_path_depth_2_bounded",
+    ];
+    assert_eq!(names, expected);
+    for case in cases(&lines) {
+        let routed = case.case.matches('_').count() > 4;
+        assert_eq!((case.params.shards == 5, case.times_one_store.is_some()), (routed, routed));
+        assert_eq!(case.params.queries, 8, "{}", case.case);
+        assert_eq!(case.hitk_pct, Some(100.0), "{}", case.case);
+    }
+    let builds = lines.iter().filter_map(|line| match line {
+        Line::Build(build) => Some((build.case, build.shard_facts.clone())),
+        _ => None,
+    });
+    let (one, parts) = (("build", vec![600]), ("build_segmented", vec![120; 5]));
+    assert_eq!(builds.collect::<Vec<_>>(), [one, parts]);
+}
+
+#[test]
+fn a_chain_case_by_name_comes_alone_and_needs_segments_for_a_route() {
+    let named = |name: &str, segments| {
+        let size = multidepth::Size { pairs: 300, depth: 2, dim: 16 };
+        let layout = multidepth::Layout { size, segments, fan_out: 2 };
+        let spec = small(WorkloadSpec::Multidepth(layout));
+        run_on(Fault::None, &BenchSpec { case: Some(name.to_owned()), ..spec })
+    };
+    let lines = named("graph_rag_path_depth_2", 5).expect("right");
+    let names: Vec<&str> = cases(&lines).iter().map(|case| case.case.as_str()).collect();
+    assert_eq!(names, ["sql_path_depth_2", "graph_rag_path_depth_2"]);
+    let lines = named("graph_rag_path_depth_1_exact", 5).expect("right");
+    assert_eq!(cases(&lines).len(), 1);
+    let error = named("graph_rag_path_depth_1_exact", 0).expect_err("no segments");
+    assert!(error.to_string().contains("graph_rag_path_depth_2"), "{error}");
 }
 
 #[test]
@@ -236,6 +306,7 @@ fn a_case_line_has_the_fields_of_the_contract() {
         "hit1_pct",
         "hitk_pct",
         "recall",
+        "equal_sets_pct",
         "rows",
         "blocks_read",
         "stages",

@@ -1,5 +1,6 @@
 //! `hopbine bench`: the workloads, each in a fresh graph of an engine in this process or of a
-//! server. The graph is dropped at the end, also after a failure or an interruption.
+//! server. Graphs are dropped at the end, also after a failure or an interruption. `ann` makes
+//! none.
 
 use crate::failure::{Failure, file_failure};
 use crate::local::{self, Local};
@@ -12,8 +13,9 @@ use clap::{Args, Subcommand, ValueEnum};
 use hopbine_bench::report::{self, Line};
 use hopbine_bench::target::{Built, Host, Pending};
 use hopbine_bench::workload::synthetic::Size;
+use hopbine_bench::workload::{gutenberg, multidepth};
 use hopbine_bench::{
-    BenchError, BenchSpec, EngineTarget, Http, IndexChoice, RemoteHost, WorkloadSpec,
+    BenchError, BenchSpec, EngineTarget, Http, IndexChoice, RemoteHost, WorkloadSpec, ann,
 };
 use hopbine_coordinator::Engine;
 use hopbine_node::NodeConfig;
@@ -32,7 +34,7 @@ pub struct Bench {
     /// One JSON object a line
     #[arg(long, global = true)]
     json: bool,
-    /// Only the case of this name
+    /// Only the case of this name; of ann an engine or a data set
     #[arg(long, global = true, value_name = "NAME")]
     case: Option<String>,
     /// Shards, cut at quantiles of the entity ids
@@ -88,6 +90,36 @@ enum Workload {
         #[arg(long, default_value_t = 0)]
         payload_bytes: usize,
     },
+    /// Paragraphs of real books, each leading to the next
+    Gutenberg {
+        /// Books, 128 at most
+        #[arg(long, default_value_t = 64)]
+        books: u32,
+        /// Paragraphs a book, 256 at most
+        #[arg(long, default_value_t = 128)]
+        paragraphs: u32,
+        /// Components
+        #[arg(long, default_value_t = 32)]
+        dim: u32,
+    },
+    /// Chains asked along one to five hops, in one store and in segments
+    Multidepth {
+        /// Chains
+        #[arg(long, default_value_t = 5_000)]
+        pairs: u32,
+        /// Hops of a chain, 5 at most
+        #[arg(long, default_value_t = 5)]
+        depth: u32,
+        /// Components
+        #[arg(long, default_value_t = 384)]
+        dim: u32,
+        /// Graphs of the segmented form; 0: leave it out
+        #[arg(long, default_value_t = 8)]
+        segments: u32,
+        /// Segments that the bounded route asks
+        #[arg(long, default_value_t = 2)]
+        fan_out: u32,
+    },
     /// Seven facts, two questions
     #[command(name = "butler_gate")]
     ButlerGate,
@@ -95,6 +127,15 @@ enum Workload {
     Filters {
         /// Facts
         #[arg(long, default_value_t = 100_000)]
+        rows: u32,
+        /// Components
+        #[arg(long, default_value_t = 384)]
+        dim: u32,
+    },
+    /// The engines of approximate search beside each other, hnsw_rs among them
+    Ann {
+        /// Vectors
+        #[arg(long, default_value_t = 20_000)]
         rows: u32,
         /// Components
         #[arg(long, default_value_t = 384)]
@@ -119,8 +160,16 @@ impl Bench {
             Workload::Synthetic { entities, degree, payload_bytes } => {
                 WorkloadSpec::Synthetic(Size { entities, degree, payload_bytes })
             }
+            Workload::Gutenberg { books, paragraphs, dim } => {
+                WorkloadSpec::Gutenberg(gutenberg::Size { books, paragraphs, dim })
+            }
+            Workload::Multidepth { pairs, depth, dim, segments, fan_out } => {
+                let size = multidepth::Size { pairs, depth, dim };
+                WorkloadSpec::Multidepth(multidepth::Layout { size, segments, fan_out })
+            }
             Workload::ButlerGate => WorkloadSpec::ButlerGate,
             Workload::Filters { rows, dim } => WorkloadSpec::Filters { rows, dim },
+            Workload::Ann { rows, dim } => WorkloadSpec::Ann(ann::Size { rows, dim }),
         };
         let index = match self.index {
             Index::Auto => IndexChoice::Auto,
@@ -144,11 +193,11 @@ impl Bench {
     }
 }
 
-/// The engine of a data folder in this process. Holds at most one graph of ours.
+/// The engine of a data folder in this process, and the names of our graphs in it.
 struct Here {
     local: Local,
     engine: Engine,
-    made: Mutex<Option<String>>,
+    made: Mutex<Vec<String>>,
 }
 
 impl Here {
@@ -157,15 +206,29 @@ impl Here {
         Ok(Self { local, engine, made: Mutex::default() })
     }
 
-    /// Drops the graph of the last build.
+    /// Drops the graphs that were built.
     async fn clean(&self) -> Result<(), BenchError> {
-        let made = lock(&self.made).take();
-        if let Some(graph) = made {
-            let dropped = self.engine.drop_graph(&graph).await;
+        let made = std::mem::take(&mut *lock(&self.made));
+        let mut dropped = Ok(());
+        for graph in made {
             let refused = |problem| BenchError::Refused { call: "drop", problem };
-            dropped.map_err(|problem| refused(Box::new(problem)))?;
+            let one = self.engine.drop_graph(&graph).await;
+            dropped = dropped.and(one.map_err(|problem| refused(Box::new(problem))));
         }
-        Ok(())
+        dropped
+    }
+
+    async fn load(&self, config: GraphConfig, facts: &[Fact]) -> Result<Built, BenchError> {
+        let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+        let graph = format!("bench-{}", now.as_nanos());
+        lock(&self.made).push(graph.clone());
+        hopbine_bench::load(&self.engine, &graph, config, facts).await?;
+        let failed = |error: hopbine_node::NodeError| {
+            let detail = error.to_string();
+            BenchError::Failed { call: "settle", detail }
+        };
+        self.local.0.settle().await.map_err(failed)?;
+        EngineTarget::new(self.engine.clone(), &graph, Box::new(())).built().await
     }
 }
 
@@ -173,17 +236,28 @@ impl Host for Here {
     fn build<'a>(&'a self, config: GraphConfig, facts: &'a [Fact]) -> Pending<'a, Built> {
         Box::pin(async move {
             self.clean().await?;
-            let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
-            let graph = format!("bench-{}", now.as_nanos());
-            *lock(&self.made) = Some(graph.clone());
-            hopbine_bench::load(&self.engine, &graph, config, facts).await?;
-            let failed = |error: hopbine_node::NodeError| {
-                let detail = error.to_string();
-                BenchError::Failed { call: "settle", detail }
-            };
-            self.local.0.settle().await.map_err(failed)?;
-            EngineTarget::new(self.engine.clone(), &graph, Box::new(())).built().await
+            self.load(config, facts).await
         })
+    }
+
+    fn build_beside<'a>(&'a self, config: GraphConfig, facts: &'a [Fact]) -> Pending<'a, Built> {
+        Box::pin(self.load(config, facts))
+    }
+}
+
+/// Where a workload is measured that builds no graph.
+struct Nowhere;
+
+impl Host for Nowhere {
+    fn build<'a>(&'a self, _: GraphConfig, _: &'a [Fact]) -> Pending<'a, Built> {
+        Box::pin(async {
+            let detail = "this workload builds no graph".to_owned();
+            Err::<Built, BenchError>(BenchError::Spec { detail })
+        })
+    }
+
+    fn build_beside<'a>(&'a self, config: GraphConfig, facts: &'a [Fact]) -> Pending<'a, Built> {
+        self.build(config, facts)
     }
 }
 
@@ -253,6 +327,13 @@ pub async fn run(resolved: &Resolved, args: &Bench) -> Result<(), Failure> {
     // Before a data folder is made.
     args.spec().validate().map_err(failure)?;
     match (resolved.origin("data"), resolved.origin("url")) {
+        (Origin::Flag, _) | (_, Origin::Flag) if matches!(args.workload, Workload::Ann { .. }) => {
+            let text = "ann compares engines in this process: leave out --data and --url";
+            Err(Failure::Usage(text.to_owned()))
+        }
+        _ if matches!(args.workload, Workload::Ann { .. }) => {
+            measure(resolved, args, &Nowhere).await
+        }
         (Origin::Flag, Origin::Flag) => {
             let text = "--data measures an engine here, --url a server: give one of them";
             Err(Failure::Usage(text.to_owned()))

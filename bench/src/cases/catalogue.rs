@@ -10,6 +10,7 @@ const ONE: &[Edges] = &[Edges::All];
 const ONE_ASKED: &[Edges] = &[Edges::Asked];
 const TWO: &[Edges] = &[Edges::All, Edges::All];
 const TWO_ASKED: &[Edges] = &[Edges::Asked, Edges::Asked];
+const FIVE_ASKED: &[Edges] = &[Edges::Asked; 5];
 const ENDPOINT: Option<ScoreMode> = Some(ScoreMode::Endpoint);
 const PATH: Option<ScoreMode> = Some(ScoreMode::Path);
 
@@ -79,6 +80,43 @@ pub fn multihop() -> Vec<Case> {
     )
 }
 
+/// `gutenberg`: one and two hops to the paragraphs that follow, by the last fact's distance.
+pub fn gutenberg() -> Vec<Case> {
+    use Form::{Fused, OneCall, Pieces, Set};
+    use From::Seeds;
+    rows(
+        &[
+            ("seed_expand_rel_in", Set, Seeds, ONE_ASKED, None),
+            ("seed_expand_rerank_rel_in", Set, Seeds, ONE_ASKED, ENDPOINT),
+            ("seed_expand2_rerank_rel_in", Set, Seeds, TWO_ASKED, ENDPOINT),
+        ],
+        &[
+            ("seed_expand_rel_fn", Fused, Seeds, ONE_ASKED, None),
+            ("seed_expand_rerank_rel_topk_fn", Fused, Seeds, ONE_ASKED, ENDPOINT),
+            ("seed_graph_rag_rel_scan_fn", OneCall, Seeds, ONE_ASKED, ENDPOINT),
+            ("seed_expand2_rerank_rel_topk_fn", Pieces, Seeds, TWO_ASKED, ENDPOINT),
+            ("seed_expand2_rerank_rel_twohop_fn", Fused, Seeds, TWO_ASKED, ENDPOINT),
+        ],
+    )
+}
+
+/// `multidepth`: `depth` hops, 1 to 5, from seeds by the path's distance.
+pub fn multidepth(depth: usize) -> Vec<Case> {
+    let (plain, one_call) = match depth {
+        1 => ("sql_path_depth_1", "graph_rag_path_depth_1"),
+        2 => ("sql_path_depth_2", "graph_rag_path_depth_2"),
+        3 => ("sql_path_depth_3", "graph_rag_path_depth_3"),
+        4 => ("sql_path_depth_4", "graph_rag_path_depth_4"),
+        5 => ("sql_path_depth_5", "graph_rag_path_depth_5"),
+        _ => panic!("a path of {depth} hops has no case"),
+    };
+    let hops = &FIVE_ASKED[..depth];
+    rows(
+        &[(plain, Form::Set, From::Seeds, hops, PATH)],
+        &[(one_call, Form::OneCall, From::Seeds, hops, PATH)],
+    )
+}
+
 /// `butler_gate`: two hops from seeds by the path's distance.
 pub fn butler_gate() -> Vec<Case> {
     use Form::{Fused, OneCall, Set};
@@ -97,9 +135,14 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
+    fn all() -> Vec<Vec<Case>> {
+        let paths = (1..=5).map(multidepth);
+        paths.chain([synthetic(), gutenberg(), multihop(), butler_gate()]).collect()
+    }
+
     #[test]
     fn a_row_is_named_by_case_store_and_seeds() {
-        for cases in [synthetic(), multihop(), butler_gate()] {
+        for cases in all() {
             let names: BTreeSet<_> =
                 cases.iter().map(|c| (c.name, c.store == Store::Plain, c.from.name())).collect();
             assert_eq!(names.len(), cases.len());
@@ -108,7 +151,7 @@ mod tests {
 
     #[test]
     fn every_ranked_row_of_the_engine_has_a_plain_row_of_the_same_work() {
-        for cases in [synthetic(), multihop(), butler_gate()] {
+        for cases in all() {
             let (plain, ours): (Vec<_>, Vec<_>) =
                 cases.iter().partition(|case| case.store == Store::Plain);
             for case in ours {

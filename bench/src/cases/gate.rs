@@ -18,6 +18,8 @@ pub struct Quality {
     pub hitk_pct: Option<f64>,
     /// Share of the rows of exact seeds that came, over all questions; 1 where all of them did.
     pub recall: f64,
+    /// Share of questions whose rows are, as a set, those of exact seeds, in percent.
+    pub equal_sets_pct: f64,
     /// Rows per question.
     pub rows: f64,
     /// SHA-256 over all rows in order: keys, scores to the bit, payloads and paths.
@@ -80,6 +82,7 @@ pub struct Tally {
     rows: usize,
     ideal: usize,
     kept: usize,
+    equal_sets: usize,
     digest: Sha256,
 }
 
@@ -96,7 +99,9 @@ impl Tally {
         let mut keys: Vec<FactKey> = rows.iter().map(|row| row.key).collect();
         keys.sort_unstable();
         self.ideal += ideal.len();
-        self.kept += ideal.iter().filter(|row| keys.binary_search(&row.key).is_ok()).count();
+        let kept = ideal.iter().filter(|row| keys.binary_search(&row.key).is_ok()).count();
+        self.kept += kept;
+        self.equal_sets += usize::from(kept == ideal.len() && kept == rows.len());
         for row in rows {
             self.digest.update(row.key.to_bytes());
             self.digest.update(row.score.map_or([0xff; 8], |score| score.to_bits().to_be_bytes()));
@@ -112,6 +117,7 @@ impl Tally {
     pub fn quality(self) -> Quality {
         let percent =
             |count: usize| (self.answered > 0).then(|| 100.0 * count as f64 / self.answered as f64);
+        let questions = self.questions.max(1) as f64;
         let mut results_sha256 = String::new();
         for byte in self.digest.finalize() {
             // Writing to a string cannot fail.
@@ -121,7 +127,8 @@ impl Tally {
             hit1_pct: percent(self.first),
             hitk_pct: percent(self.among),
             recall: if self.ideal == 0 { 1.0 } else { self.kept as f64 / self.ideal as f64 },
-            rows: self.rows as f64 / self.questions.max(1) as f64,
+            equal_sets_pct: 100.0 * self.equal_sets as f64 / questions,
+            rows: self.rows as f64 / questions,
             results_sha256,
         }
     }
@@ -166,6 +173,8 @@ mod tests {
         let quality = tally.quality();
         assert_eq!((quality.hit1_pct, quality.hitk_pct), (Some(25.0), Some(50.0)));
         assert_eq!((quality.recall, quality.rows), (0.6, 1.25));
+        // The first question alone: the others have a row too many, another one, or none.
+        assert_eq!(quality.equal_sets_pct, 25.0);
     }
 
     #[test]

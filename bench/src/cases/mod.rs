@@ -11,7 +11,7 @@ mod execute;
 mod gate;
 
 pub use baseline::Baseline;
-pub use catalogue::{butler_gate, multihop, synthetic};
+pub use catalogue::{butler_gate, gutenberg, multidepth, multihop, synthetic};
 pub use execute::{Executor, Outcome};
 pub use gate::{Quality, Tally, check, difference};
 

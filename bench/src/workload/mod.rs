@@ -2,13 +2,17 @@
 //!
 //! - `multihop`: person, parent, city: the answer does not resemble the question
 //! - `synthetic`: a regular graph for pure expansion
+//! - `gutenberg`: paragraphs of real books, from each to the next
+//! - `multidepth`: chains of five facts, asked along one to five hops
 //! - `butler_gate`: seven facts that every row must get right
 //! - `clustered`: clusters of vectors with relations that know nothing of them, for filters
 //! - `mt19937`: the generator that the definitions draw from
 
 pub mod butler_gate;
 pub mod clustered;
+pub mod gutenberg;
 pub mod mt19937;
+pub mod multidepth;
 pub mod multihop;
 pub mod synthetic;
 
