@@ -537,6 +537,14 @@ async fn a_full_server_asks_to_come_back_and_health_passes() {
     let server = Server::over(Api::with(narrow)).await;
     let status = server.clients().graphs.get(get).await.expect_err("no memory");
     assert_eq!(told(&status).code, Code::MemoryLimit);
+    // Two bytes a fact become a few hundred.
+    let narrow = HttpConfig { requests_bytes_max: 1 << 20, ..HttpConfig::default() };
+    let api = Api::with(narrow);
+    api.done("PUT /v1/graphs/numbers", r#"{"vector": {"dim": 2}, "ids": "u64"}"#).await;
+    let server = Server::over(api).await;
+    let empty = upsert(vec![v1::Fact::default(); 4_000]);
+    let status = server.clients().facts.upsert(empty).await.expect_err("no memory");
+    assert_eq!(told(&status).code, Code::MemoryLimit);
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! Writes and reads by key.
 
 use super::call::{Answer, Call};
-use super::values::Reader;
+use super::values::{ROW_BYTES, Reader};
 use super::{MESSAGE_BYTES_MAX, encode, stream};
 use crate::memory::Held;
 use crate::request::WriteRequest;
@@ -21,14 +21,16 @@ use tonic::{Request, Response, Status, Streaming};
 /// The service of facts.
 pub struct Facts(pub Arc<Surface>);
 
-/// Reads a message of about `bytes` into a request, off the async threads when it is large. What
-/// it takes is given back when the room is dropped.
+/// Reads a message of so many facts and keys and about `bytes` into a request, off the async threads
+/// when it is large. What it takes counts from before it waits for its turn, and is given back when
+/// the room is dropped.
 pub(super) async fn read<T: Send + 'static>(
-    room: Room,
+    mut room: Room,
     ids: IdKind,
-    bytes: usize,
+    (rows, bytes): (usize, usize),
     read: impl FnOnce(&mut Reader<'_>) -> Read<T> + Send + 'static,
 ) -> Result<(T, Room), Problem> {
+    room.take(rows.saturating_mul(ROW_BYTES)).map_err(Problem::from)?;
     apart(bytes, move || {
         let mut room = room;
         let value = read(&mut Reader { room: &mut room, ids }).map_err(Problem::from)?;
@@ -59,20 +61,20 @@ async fn upsert(
 ) -> Result<Answer<v1::WriteReply>, Problem> {
     let ids = call.ids(&request.graph)?;
     let (options, versions) = call.write_options(request.options)?;
-    let (bytes, facts) = (weight(&request.facts), request.facts);
-    let work = read(room, ids, bytes, |reader| reader.facts("facts", facts));
+    let (size, facts) = (size(&request.facts), request.facts);
+    let work = read(room, ids, size, |reader| reader.facts("facts", facts));
     let (facts, _room) = work.await?;
     let reply = call.engine().upsert(&request.graph, facts, &options).await?;
     Ok(told(call, reply, versions).await)
 }
 
-/// About the bytes of facts.
-pub(super) fn weight(facts: &[v1::Fact]) -> usize {
+/// How many facts these are, and about their bytes.
+pub(super) fn size(facts: &[v1::Fact]) -> (usize, usize) {
     let parts = |fact: &v1::Fact| {
         let payload = fact.payload.as_deref().map_or(0, str::len);
         64 + payload + fact.embedding.as_deref().map_or(0, <[u8]>::len)
     };
-    facts.iter().map(parts).sum()
+    (facts.len(), facts.iter().map(parts).sum())
 }
 
 async fn write(
@@ -83,7 +85,8 @@ async fn write(
     let ids = call.ids(&request.graph)?;
     let (options, versions) = call.write_options(request.options)?;
     let (upsert, delete) = (request.upsert, request.delete);
-    let work = read(room, ids, weight(&upsert), |reader| {
+    let (facts, bytes) = size(&upsert);
+    let work = read(room, ids, (facts + delete.len(), bytes), |reader| {
         let upsert = reader.facts("upsert", upsert)?;
         Ok(WriteRequest { upsert, delete: reader.keys("delete", delete)? })
     });
@@ -100,7 +103,7 @@ async fn delete(
     let ids = call.ids(&request.graph)?;
     let (options, versions) = call.write_options(request.options)?;
     let (keys, prefix) = (request.keys, request.prefix);
-    let work = read(room, ids, 0, |reader| reader.delete(keys, prefix));
+    let work = read(room, ids, (keys.len(), 0), |reader| reader.delete(keys, prefix));
     let (wanted, _room) = work.await?;
     let reply = call.engine().delete(&request.graph, &wanted, &options).await?;
     Ok(told(call, reply, versions).await)
@@ -114,7 +117,8 @@ async fn get(
     let graph = std::mem::take(&mut request.graph);
     let ids = call.ids(&graph)?;
     let options = call.options(request.options.take())?;
-    let (wanted, _room) = read(room, ids, 0, |reader| reader.get(request)).await?;
+    let size = (request.keys.len(), 0);
+    let (wanted, _room) = read(room, ids, size, |reader| reader.get(request)).await?;
     let reply = call.engine().get(&graph, &wanted, &options).await?;
     let token = reply.consistency_token.clone();
     let answer = call.written(reply.text_bytes(), move || encode::get(&reply)).await?;
@@ -129,7 +133,7 @@ async fn count(
     let ids = call.ids(&request.graph)?;
     let options = call.options(request.options)?;
     let (prefix, filter) = (request.prefix, request.filter);
-    let (wanted, _room) = read(room, ids, 0, |reader| reader.count(prefix, filter)).await?;
+    let (wanted, _room) = read(room, ids, (0, 0), |reader| reader.count(prefix, filter)).await?;
     let reply = call.engine().count(&request.graph, &wanted, &options).await?;
     let token = reply.consistency_token;
     let message = v1::CountReply { count: reply.count, consistency_token: token.clone() };
@@ -158,7 +162,7 @@ impl Pages {
             let ids = call.ids(&graph)?;
             let options = call.options(request.options.take())?;
             let left = request.pages.unwrap_or(u64::MAX);
-            let (request, room) = read(room, ids, 0, |reader| reader.scan(request)).await?;
+            let (request, room) = read(room, ids, (0, 0), |reader| reader.scan(request)).await?;
             Ok((graph, options, left, request, room))
         };
         match ready.await {

@@ -39,7 +39,7 @@ async fn graph_rag(
     let graph = std::mem::take(&mut request.graph);
     let ids = call.ids(&graph)?;
     let options = call.options(request.options.take())?;
-    let (wanted, _room) = read(room, ids, 0, |reader| reader.graph_rag(request)).await?;
+    let (wanted, _room) = read(room, ids, (0, 0), |reader| reader.graph_rag(request)).await?;
     let reply = call.engine().graph_rag(&graph, &wanted, &options).await?;
     let indexes = wanted.with.version;
     answered(call, reply, Shape { path: true, token: true, page: false, indexes }).await
@@ -53,7 +53,7 @@ async fn search(
     let graph = std::mem::take(&mut request.graph);
     let ids = call.ids(&graph)?;
     let options = call.options(request.options.take())?;
-    let (wanted, _room) = read(room, ids, 0, |reader| reader.search(request)).await?;
+    let (wanted, _room) = read(room, ids, (0, 0), |reader| reader.search(request)).await?;
     let reply = call.engine().search(&graph, &wanted, &options).await?;
     answered(call, reply, Shape { indexes: wanted.with.version, ..Shape::default() }).await
 }
@@ -66,7 +66,7 @@ async fn expand(
     let graph = std::mem::take(&mut request.graph);
     let ids = call.ids(&graph)?;
     let options = call.options(request.options.take())?;
-    let (wanted, _room) = read(room, ids, 0, |reader| reader.expand(request)).await?;
+    let (wanted, _room) = read(room, ids, (0, 0), |reader| reader.expand(request)).await?;
     let reply = call.engine().expand(&graph, &wanted, &options).await?;
     let (page, indexes) = (wanted.query.is_none(), wanted.with.version);
     answered(call, reply, Shape { path: true, token: true, page, indexes }).await
@@ -80,7 +80,8 @@ async fn rerank(
     let graph = std::mem::take(&mut request.graph);
     let ids = call.ids(&graph)?;
     let options = call.options(request.options.take())?;
-    let (wanted, _room) = read(room, ids, 0, |reader| reader.rerank(request)).await?;
+    let size = (request.paths.iter().map(|path| path.facts.len()).sum(), 0);
+    let (wanted, _room) = read(room, ids, size, |reader| reader.rerank(request)).await?;
     let reply = call.engine().rerank(&graph, &wanted, &options).await?;
     let token = reply.consistency_token.clone();
     let answer = call.written(reply.text_bytes(), move || encode::rerank(&reply)).await?;

@@ -4,7 +4,7 @@
 
 use super::call::{Call, wait};
 use super::door::unread;
-use super::facts::{read, weight};
+use super::facts::{read, size};
 use crate::request::WriteOptions;
 use futures::StreamExt;
 use futures::stream::BoxStream;
@@ -151,8 +151,8 @@ impl Load {
         }
         let _place = self.place().await?;
         let room = self.call.room(chunk.encoded_len())?;
-        let (bytes, facts) = (weight(&chunk.facts), chunk.facts);
-        let work = read(room, self.ids, bytes, |reader| reader.facts("facts", facts));
+        let (size, facts) = (size(&chunk.facts), chunk.facts);
+        let work = read(room, self.ids, size, |reader| reader.facts("facts", facts));
         let (facts, _room) = work.await?;
         let key = format!("{}/{}", self.stream, chunk.sequence);
         let options = WriteOptions { idempotency_key: Some(key), ..self.options.clone() };

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 /// What a fact or a key comes to in memory besides its texts and its vector, in all its forms: as
 /// over HTTP, and as its message besides.
-const ROW_BYTES: usize = 640;
+pub const ROW_BYTES: usize = 640;
 
 /// Where and how a request is read.
 pub struct Reader<'a> {
@@ -150,10 +150,6 @@ fn query(query: Option<v1::Query>, entities: bool) -> Read<Query> {
 }
 
 impl Reader<'_> {
-    fn rows(&mut self, rows: usize) -> Read<()> {
-        self.room.take(rows.saturating_mul(ROW_BYTES))
-    }
-
     fn fact(&mut self, fact: v1::Fact) -> Read<FactInput> {
         let payload = fact.payload.map(|text| {
             let read = read_within(self.room, text.as_bytes(), self.ids, payload_text);
@@ -172,13 +168,11 @@ impl Reader<'_> {
 
     /// The facts of the list `name`.
     pub fn facts(&mut self, name: &str, facts: Vec<v1::Fact>) -> Read<Vec<FactInput>> {
-        self.rows(facts.len())?;
         in_list(name, usize::MAX, facts, |fact| self.fact(fact))
     }
 
     /// The keys of the list `name`.
     pub fn keys(&mut self, name: &str, keys: Vec<v1::FactKey>) -> Read<Vec<KeyRef>> {
-        self.rows(keys.len())?;
         in_list(name, limits::KEYS_MAX, keys, key)
     }
 
@@ -310,7 +304,6 @@ impl Reader<'_> {
 
     /// `Rerank`
     pub fn rerank(&mut self, request: v1::RerankRequest) -> Read<RerankRequest> {
-        self.rows(request.paths.iter().map(|path| path.facts.len()).sum())?;
         let one = |path: v1::Path| {
             let most = limits::HOPS_MAX;
             if path.facts.len() > most {
