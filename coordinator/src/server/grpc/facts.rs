@@ -21,9 +21,9 @@ use tonic::{Request, Response, Status, Streaming};
 /// The service of facts.
 pub struct Facts(pub Arc<Surface>);
 
-/// Reads a message of so many facts and keys and about `bytes` into a request, off the async threads
-/// when it is large. What it takes counts from before it waits for its turn, and is given back when
-/// the room is dropped.
+/// Reads a message of so many facts and keys and about `bytes` into a request, off the async
+/// threads when it is large. What it takes counts from before it waits for its turn, and is given
+/// back when the room is dropped.
 pub(super) async fn read<T: Send + 'static>(
     mut room: Room,
     ids: IdKind,
