@@ -5,7 +5,7 @@ use super::api::Api;
 use super::codes::{Case, FACTS, GRAPHS, RETRIEVAL};
 use super::transcode::{Clients, ask};
 use axum::body::Body;
-use futures::StreamExt;
+use futures::{Stream, StreamExt};
 use hopbine_coordinator::server::grpc::router;
 use hopbine_coordinator::server::{HttpConfig, Listeners, serve_all};
 use hopbine_proto::convert::v1::fact_service_client::FactServiceClient;
@@ -361,6 +361,15 @@ fn chunk(sequence: u64) -> v1::UpsertStreamRequest {
     v1::UpsertStreamRequest { message: Some(Step::Chunk(v1::Chunk { sequence, facts })) }
 }
 
+/// Messages that are sent one by one.
+fn fed() -> (mpsc::Sender<v1::UpsertStreamRequest>, impl Stream<Item = v1::UpsertStreamRequest>) {
+    let (send, messages) = mpsc::channel(1);
+    let messages = futures::stream::unfold(messages, |mut messages| async {
+        messages.recv().await.map(|message| (message, messages))
+    });
+    (send, messages)
+}
+
 async fn count(server: &Server) -> u64 {
     let request = v1::CountRequest { graph: "numbers".into(), ..Default::default() };
     server.clients().facts.count(request).await.expect("a count").into_inner().count
@@ -371,10 +380,7 @@ async fn a_load_is_acknowledged_chunk_by_chunk_and_goes_on_where_it_broke_off() 
     let server = Server::filled().await;
     let before = count(&server).await;
     let mut facts = server.clients().facts;
-    let (send, messages) = mpsc::channel(1);
-    let messages = futures::stream::unfold(messages, |mut messages| async {
-        messages.recv().await.map(|message| (message, messages))
-    });
+    let (send, messages) = fed();
     send.send(open("load")).await.expect("room");
     let mut acks = facts.upsert_stream(messages).await.expect("open").into_inner();
     for sequence in 1..=3 {
@@ -606,10 +612,7 @@ async fn health_and_reflection_tell_what_there_is() {
 async fn at_its_end_the_server_finishes_calls_and_ends_loads() {
     let mut server = Server::filled().await;
     let mut facts = server.clients().facts;
-    let (send, messages) = mpsc::channel(1);
-    let messages = futures::stream::unfold(messages, |mut messages| async {
-        messages.recv().await.map(|message| (message, messages))
-    });
+    let (send, messages) = fed();
     send.send(open("load")).await.expect("room");
     let mut acks = facts.upsert_stream(messages).await.expect("open").into_inner();
     send.send(chunk(1)).await.expect("room");
