@@ -215,7 +215,10 @@ async fn load(world: &Arc<World>, metric: Metric, boundaries: &[u64], facts: &[F
             wait: Wait::Committed,
         };
         let ops = vec![WriteOp::Upsert(fact.clone())];
-        world.write(at, WriteBatch { ops, idempotency: None }).await.expect("written");
+        world
+            .write(at, WriteBatch { ops: Arc::new(ops), idempotency: None })
+            .await
+            .expect("written");
     }
 }
 

@@ -384,6 +384,9 @@ pub struct CallOptions {
     pub explain: Explain,
     /// The caller's name for the request in logs.
     pub request_id: Option<Arc<str>>,
+    /// About how many bytes the request takes. What looks at all of a large one leaves the async
+    /// threads; 0 stands for a small one.
+    pub request_bytes: usize,
 }
 
 impl Default for CallOptions {
@@ -395,6 +398,7 @@ impl Default for CallOptions {
             allow_partial: false,
             explain: Explain::None,
             request_id: None,
+            request_bytes: 0,
         }
     }
 }

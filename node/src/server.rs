@@ -12,6 +12,7 @@ use hopbine_proto::call::{
     ReadContext, ScanReply, ScanRequest, SeedReply, SeedRequest, ShardStats, Wait, Work,
     WriteBatch, WriteContext, WriteReply,
 };
+use hopbine_proto::driver::apart;
 use hopbine_proto::filter::Filter;
 use hopbine_proto::status::{CallError, Code, Problem};
 use hopbine_proto::{Clock, EntityId, GraphId, KeyRange, LogIndex, RequestId};
@@ -120,27 +121,27 @@ impl Node {
         if let Some(problem) = self.write_refusal(&hosted) {
             return Err(problem.into());
         }
-        let command = Command {
-            idempotency: batch.idempotency,
-            ..Command::new(at.epoch, encode_ops(&batch.ops))
-        };
+        let idempotency = batch.idempotency;
+        let body = apart(batch.bytes(), move || encode_ops(&batch.ops)).await;
+        let command = Command { idempotency, ..Command::new(at.epoch, body) };
         let proposed = hosted.group.propose(command, at.deadline).await;
         let reply = proposed.map_err(|error| match error {
             RaftError::NotLeader { .. } => CallError::NotLeader { shard: at.shard, leader: None },
             other => self.shard_problem(&hosted, other).into(),
         })?;
-        let mut reply = match BatchReply::decode(&reply.bytes) {
-            Ok(BatchReply::Done(reply)) => reply,
-            Ok(BatchReply::Stale { current }) => {
-                let (shard, sent) = (at.shard, at.epoch);
-                return Err(CallError::StaleEpoch { shard, sent, current });
-            }
-            Ok(BatchReply::Refused(problem)) => return Err(problem.into()),
-            Err(_) => {
-                let detail = "the reply of the log cannot be read: it may have been applied";
-                return Err(Problem::new(Code::OutcomeUnknown, detail).into());
-            }
-        };
+        let mut reply =
+            match apart(reply.bytes.len(), move || BatchReply::decode(&reply.bytes)).await {
+                Ok(BatchReply::Done(reply)) => reply,
+                Ok(BatchReply::Stale { current }) => {
+                    let (shard, sent) = (at.shard, at.epoch);
+                    return Err(CallError::StaleEpoch { shard, sent, current });
+                }
+                Ok(BatchReply::Refused(problem)) => return Err(problem.into()),
+                Err(_) => {
+                    let detail = "the reply of the log cannot be read: it may have been applied";
+                    return Err(Problem::new(Code::OutcomeUnknown, detail).into());
+                }
+            };
         reply.index = reply.index.max(LogIndex(0));
         if at.wait == Wait::Indexed {
             // The write itself is durable whatever happens while waiting.

@@ -16,8 +16,9 @@ use hopbine_proto::sim_disk::{SimDisk, Tear};
 use hopbine_proto::status::{CallError, Code};
 use hopbine_proto::{EntityId, Fact, FactKey, RequestId};
 use std::path::Path;
+use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 fn config() -> NodeConfig {
     let memtable_bytes_max = 64 << 10;
@@ -428,5 +429,33 @@ async fn a_folder_that_lost_a_part_is_refused_and_the_rest_of_it_is_left_alone()
             assert!(damaged, "without {what}, {time} time: {refused:?}");
             assert_eq!(shards(&disk), before, "without {what}");
         }
+    }
+}
+
+#[tokio::test]
+async fn a_large_batch_leaves_its_thread_to_others() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let node = Node::open(dir.path(), NodeConfig::default()).await.expect("opened");
+    let (graph, _) = node.create("g".into(), graph_config(&[])).await.expect("created");
+    let ops: Vec<WriteOp> =
+        (0..150_000).map(|entity| WriteOp::Upsert(fact(entity, 1, entity))).collect();
+    for round in 0..2 {
+        let begun = Instant::now();
+        let (mut last, mut longest) = (begun, Duration::ZERO);
+        let mut work = pin!(write(&node, &graph, ops.clone(), None));
+        let outcome = loop {
+            let done = tokio::select! {
+                outcome = &mut work => Some(outcome),
+                () = tokio::time::sleep(Duration::from_millis(1)) => None,
+            };
+            longest = longest.max(last.elapsed());
+            last = Instant::now();
+            if let Some(outcome) = done {
+                break outcome;
+            }
+        };
+        let took = begun.elapsed();
+        assert_eq!(outcome.expect("written").replaced, round * 150_000);
+        assert!(longest * 4 < took, "held for {longest:?} of {took:?}");
     }
 }

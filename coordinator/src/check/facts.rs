@@ -84,25 +84,15 @@ fn in_key_order(
     places: Places,
 ) -> Result<Vec<WriteOp>, Problem> {
     // Upserts before deletes and both in request order, so the second of a pair is found.
-    placed.sort_by_key(|(op, ..)| op_key(op));
+    placed.sort_by_key(|(op, ..)| op.first_key());
     for pair in placed.windows(2) {
-        if op_key(&pair[0].0) == op_key(&pair[1].0) {
+        if pair[0].0.first_key() == pair[1].0.first_key() {
             let (_, upsert, i) = &pair[1];
             let list = if *upsert { places.upsert } else { places.delete };
             return Err(invalid(format!("{list}/{i}"), "this key is twice in the batch"));
         }
     }
     Ok(placed.into_iter().map(|(op, ..)| op).collect())
-}
-
-fn op_key(op: &WriteOp) -> FactKey {
-    match op {
-        WriteOp::Upsert(fact) => fact.key,
-        WriteOp::Delete(key) => *key,
-        WriteOp::DeletePrefix { entity, relation } => {
-            FactKey { entity: *entity, relation: relation.unwrap_or_default(), target: EntityId(0) }
-        }
-    }
 }
 
 fn fact(graph: &GraphInfo, input: FactInput, place: impl Fn() -> String) -> Result<Fact, Problem> {
@@ -433,7 +423,7 @@ mod tests {
         assert_eq!(batch.new_relations, ["knows", "likes"]);
         assert_eq!(batch.ops.len(), 3);
         let deleted = batch.ops.iter().find(|op| matches!(op, WriteOp::Delete(_)));
-        assert_eq!(batch.deletes, [deleted.map(op_key)]);
+        assert_eq!(batch.deletes, [deleted.map(WriteOp::first_key)]);
         let number = vec![input(key(1, 1, 1), None, None)];
         assert_eq!(refusal(&graph, number, &[]).1, "/upsert/0/entity");
         let star = vec![input(named("*", "*", "*"), None, None)];
@@ -469,7 +459,7 @@ mod tests {
             keys.rotate_left(middle);
             let upserts = keys.iter().map(|(e, r, t)| input(key(*e, *r, *t), None, None)).collect();
             let batch = batch(&graph(IdKind::U64), upserts, &[], PLACES).expect("good");
-            let found: Vec<FactKey> = batch.ops.iter().map(op_key).collect();
+            let found: Vec<FactKey> = batch.ops.iter().map(WriteOp::first_key).collect();
             prop_assert_eq!(found, sorted);
         }
     }

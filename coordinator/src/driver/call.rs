@@ -25,6 +25,8 @@ pub(crate) struct Call {
     pub graph: Arc<GraphInfo>,
     /// When the caller wants its answer, on the engine's clock.
     pub deadline: Duration,
+    /// About how many bytes the request takes.
+    pub request_bytes: usize,
     /// What the caller's token stands for.
     pub token: Indexes,
     /// Wall time of the stages so far.
@@ -142,6 +144,7 @@ impl Engine {
         };
         Ok(Call {
             graph,
+            request_bytes: options.request_bytes,
             deadline: started + options.timeout,
             token,
             timings: Timings::default(),

@@ -1,6 +1,7 @@
 //! [`Engine`]: its parts, questions and writes.
 
 use super::admission::Admission;
+use super::apart::in_place;
 use super::call::{Call, Failure, too_late};
 use super::explain::Asked;
 use super::turns::Turns;
@@ -34,7 +35,7 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Requests of one batch that are under way at once.
-const BATCH_AT_ONCE: usize = 16;
+const BATCH_AT_ONCE: usize = 8;
 /// Ways that all retrievals under way may keep together, counted in pieces of `WAYS_PIECE`: some
 /// 1.3 GB. A retrieval of two hops with the default beam takes eight pieces.
 const WAY_PIECES: usize = 16 * 1024;
@@ -240,7 +241,7 @@ impl Engine {
         options: &WriteOptions,
     ) -> Result<WriteReply, Problem> {
         let places = Places { upsert: "/facts", delete: "" };
-        ingest::write(self, graph, facts, &[], places, options).await
+        ingest::write(self, graph, facts, Vec::new(), places, options).await
     }
 
     /// Upserts and deletes, atomically within a shard. Faults are at `/upsert/i/...` and
@@ -252,7 +253,7 @@ impl Engine {
         options: &WriteOptions,
     ) -> Result<WriteReply, Problem> {
         let places = Places { upsert: "/upsert", delete: "/delete" };
-        ingest::write(self, graph, request.upsert, &request.delete, places, options).await
+        ingest::write(self, graph, request.upsert, request.delete, places, options).await
     }
 
     /// Removes facts by key or by prefix. Faults are at `/keys/i/...` or `/prefix/...`.
@@ -265,7 +266,7 @@ impl Engine {
         match request {
             DeleteRequest::Keys(keys) => {
                 let places = Places { upsert: "", delete: "/keys" };
-                ingest::write(self, graph, Vec::new(), keys, places, options).await
+                ingest::write(self, graph, Vec::new(), keys.clone(), places, options).await
             }
             DeleteRequest::Prefix(prefix) => {
                 let info = self.graph(graph)?;
@@ -288,7 +289,7 @@ impl Engine {
         }
         let found = self.retrieve(&asked, plan).await?;
         let explain = self.explained(&found, asked.options).await;
-        let token = next_page_token(&found);
+        let token = in_place(asked.options.request_bytes, || next_page_token(&found));
         self.reply(found, token, explain)
     }
 
@@ -320,20 +321,25 @@ impl Engine {
         let Asked { graph, options, .. } = asked;
         loop {
             let mut call = self.begin(graph, options, started)?;
-            let plan = plan(&call)?;
+            let plan = in_place(options.request_bytes, || plan(&call))?;
             let kept = call.trace.is_some().then(|| plan.clone());
             let (admission, shown) = (&self.parts.admission, plan.rows_fetched() as usize);
-            let begins = admission.begin(call.graph.id, &plan, &self.parts.replies);
-            let _begun = self.within(call.deadline, begins).await.ok_or_else(never_began)??;
+            let left = call.deadline.saturating_sub(self.now());
+            let begins = admission.begin(call.graph.id, &plan, left, &self.parts.replies);
+            let begun = self.within(call.deadline, begins).await.ok_or_else(never_began)??;
             let _room = self.room_for(&plan)?;
             let planned = self.now();
             call.timings.plan_ms = milliseconds(planned - started);
             call.timings.embed_ms = call.embed_ms();
             let ended = retrieval::run(self, &mut call, plan, planned).await;
             let mut timings = std::mem::take(&mut call.timings);
+            let took = self.now().saturating_sub(planned);
             match ended {
                 Err(Failure::Moved) => continue,
                 Err(Failure::Problem(problem)) => {
+                    if problem.code == Code::DeadlineExceeded {
+                        begun.ended(took, false);
+                    }
                     *failed = timings;
                     return Err(problem);
                 }
@@ -342,7 +348,8 @@ impl Engine {
                         let (one, other) = (&names.entity, &names.target);
                         tracing::error!(graph, %id, %one, %other, "name collision on a path");
                     }
-                    admission.ended(call.graph.id, shown, held.bytes());
+                    begun.ended(took, !answer.partial);
+                    admission.replied(call.graph.id, shown, held.bytes());
                     timings.total_ms = milliseconds(self.now() - started);
                     return Ok(Found { call, plan: kept, answer, timings, held });
                 }

@@ -1,6 +1,7 @@
 //! Gathers what an explanation needs beside the trace of a retrieval: sizes and names of the
 //! shards; and notes which queries were slow. Only who asks to be told pays for the first.
 
+use super::apart::in_place;
 use super::call::Call;
 use super::engine::Found;
 use super::{Engine, milliseconds};
@@ -77,7 +78,7 @@ impl Engine {
         plan: impl Fn(&Call) -> Result<Plan, Problem>,
     ) -> Result<RetrievalReply, Problem> {
         let call = self.begin(graph, options, self.now())?;
-        let plan = plan(&call)?;
+        let plan = in_place(options.request_bytes, || plan(&call))?;
         let sizes = self.sizes(&call).await;
         let (embeds, freshness) = (call.embeds(), options.consistency);
         let explanation = explain::planned(&plan, &call.graph, freshness, embeds, &sizes);

@@ -1,6 +1,7 @@
 //! Facts by key and by range, and sizes.
 
 use super::Engine;
+use super::apart::in_place;
 use super::call::{Call, Failure, Seen, too_late};
 use super::turns::{Turn, rows_bytes};
 use crate::check::{self, filter};
@@ -235,10 +236,10 @@ impl Engine {
 
     async fn scan_once(&self, call: &Call, request: &ScanRequest) -> Result<ScanReply, Failure> {
         let whole = prefix(&call.graph, request.prefix.as_ref())?;
-        let filter = optional_filter(&call.graph, request.filter.as_ref())?;
+        let filter = optional_filter(call, request.filter.as_ref())?;
         let asked = request.page_size.unwrap_or(limits::PAGE_SIZE_DEFAULT.into());
         let page = check::count_u32(asked, limits::PAGE_SIZE_MAX, "/page_size")?;
-        let hash = scan_hash(request);
+        let hash = in_place(call.request_bytes, || scan_hash(request));
         let cluster = self.parts.catalogue.cluster_id();
         let range = match &request.page_token {
             None => Some(whole),
@@ -292,7 +293,7 @@ impl Engine {
 
     async fn count_once(&self, call: &Call, request: &CountRequest) -> Result<CountReply, Failure> {
         let range = prefix(&call.graph, request.prefix.as_ref())?;
-        let filter = optional_filter(&call.graph, request.filter.as_ref())?;
+        let filter = optional_filter(call, request.filter.as_ref())?;
         let asks = shards_of(&call.graph, &range).map(|shard| {
             let filter = filter.clone();
             async move {
@@ -382,10 +383,11 @@ fn prefix(graph: &GraphInfo, given: Option<&PrefixRef>) -> Result<KeyRange, Prob
 }
 
 fn optional_filter(
-    graph: &GraphInfo,
+    call: &Call,
     value: Option<&serde_json::Value>,
 ) -> Result<Option<Arc<hopbine_proto::filter::Filter>>, Problem> {
-    value.map_or(Ok(None), |value| filter::filter(graph, value, "/filter"))
+    let Some(value) = value else { return Ok(None) };
+    in_place(call.request_bytes, || filter::filter(&call.graph, value, "/filter"))
 }
 
 /// What the pages of one scan have in common.

@@ -1,6 +1,7 @@
 //! The engine: every public operation as one async method. The surfaces translate to and from it.
 //!
 //! - `admission.rs` which retrievals begin, and which wait
+//! - `apart.rs` long work leaves the async threads
 //! - `engine.rs` [`Engine`], its parts, questions and writes
 //! - `call.rs` what one call carries; one shard read, repeated while that is safe
 //! - `explain.rs` what an explanation needs; slow queries
@@ -10,6 +11,7 @@
 //! - `turns.rs` how much is read at once
 
 mod admission;
+mod apart;
 mod call;
 mod engine;
 mod explain;
@@ -18,6 +20,7 @@ mod graphs;
 mod rerank;
 mod turns;
 
+pub(crate) use apart::{Bulk, apart};
 pub(crate) use call::{Call, Failure, Reaction};
 pub use engine::Engine;
 use engine::milliseconds;

@@ -1,5 +1,6 @@
 //! Exact scores of paths that the caller has.
 
+use super::apart::in_place;
 use super::call::{Call, Failure};
 use super::explain::Asked;
 use super::facts::{Fetched, owner_of};
@@ -67,9 +68,11 @@ impl Engine {
     ) -> Result<RerankReply, Failure> {
         let embed =
             |graph: &GraphInfo, tokenizer, text: &str| self.embed_for(call, graph, tokenizer, text);
-        let query = vector_question(&call.graph, &request.query, &embed)?;
-        let top_k = check::count_u32(request.top_k, limits::TOP_K_MAX, "/top_k")? as usize;
-        let paths = path_keys(&call.graph, &request.paths)?;
+        let (query, top_k, paths) = in_place(options.request_bytes, || {
+            let query = vector_question(&call.graph, &request.query, &embed)?;
+            let top_k = check::count_u32(request.top_k, limits::TOP_K_MAX, "/top_k")? as usize;
+            Ok::<_, Problem>((query, top_k, path_keys(&call.graph, &request.paths)?))
+        })?;
         if options.explain == Explain::Plan {
             return Ok(self.rerank_plan(call, options, &paths).await);
         }

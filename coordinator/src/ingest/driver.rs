@@ -2,7 +2,7 @@
 
 use super::split::{self, Part};
 use crate::check::{self, facts::Places};
-use crate::driver::{Engine, Reaction};
+use crate::driver::{Engine, Reaction, apart};
 use crate::names::invalid;
 use crate::reply::{FactVersion, WriteReply};
 use crate::request::{FactInput, KeyRef, WriteOptions};
@@ -14,26 +14,30 @@ use hopbine_proto::call::{self, Idempotency, WriteBatch, WriteContext, WriteOp};
 use hopbine_proto::graph::GraphInfo;
 use hopbine_proto::shard_map::ShardDescriptor;
 use hopbine_proto::status::{Code, Outcome, Problem, ShardOutcome};
-use hopbine_proto::{FactKey, limits};
+use hopbine_proto::{FactKey, Names, limits};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Bytes that a row of a batch takes beside its vector and payload.
+const ROW_BYTES: usize = 64;
 
 /// What became of one part.
 enum Fate {
     Applied(ShardDescriptor, call::WriteReply),
     Refused(ShardDescriptor, Problem),
     Unknown(ShardDescriptor, Problem),
-    /// Its range has moved: cut it anew. Last, why it may have been applied after all.
-    Moved(Vec<WriteOp>, Arc<GraphInfo>, Option<Problem>),
+    /// Its range has moved, so it was cut anew. Last, why it may have been applied after all.
+    Moved(Vec<Part>, Arc<GraphInfo>, Option<Problem>),
 }
 
-/// Checks a batch whole, then writes it. Nothing is written when any of it is wrong.
+/// Checks a batch whole, then writes it. Nothing is written when any of it is wrong. What looks at
+/// every row of a large batch does so off the async threads.
 pub(crate) async fn write(
     engine: &Engine,
     graph: &str,
     upserts: Vec<FactInput>,
-    deletes: &[KeyRef],
+    deletes: Vec<KeyRef>,
     places: Places,
     options: &WriteOptions,
 ) -> Result<WriteReply, Problem> {
@@ -41,35 +45,23 @@ pub(crate) async fn write(
     let mut graph = engine.graph(graph)?;
     check_options(options)?;
     let deadline = started + options.timeout;
-    let upserted: Vec<KeyRef> = upserts.iter().map(|input| input.key.clone()).collect();
-    let batch = check::facts::batch(&graph, upserts, deletes, places)?;
+    let (known, bytes) = (graph.clone(), inputs_bytes(&upserts, &deletes));
+    let work = apart(bytes, move || {
+        let batch = check::facts::batch(&known, upserts, &deletes, places);
+        batch.map(|batch| (batch, deletes))
+    });
+    let checked = engine.within(deadline, work).await;
+    let (batch, deletes) =
+        checked.ok_or_else(|| too_late("the batch was not checked in time"))??;
     if !batch.new_relations.is_empty() {
         let names = batch.new_relations.clone();
         let registered = engine.parts.catalogue.register_relations(graph.id, names);
-        graph = match engine.within(deadline, registered).await {
-            Some(graph) => graph?,
-            None => {
-                let detail = "the new relation names were not registered in time";
-                return Err(Problem::new(Code::DeadlineExceeded, detail)
-                    .hint("no fact was written; repeat the request"));
-            }
-        };
+        let registered = engine.within(deadline, registered).await;
+        graph = registered
+            .ok_or_else(|| too_late("the new relation names were not registered in time"))??;
     }
-    let applied = propose(engine, &graph, batch.ops, options, deadline).await?;
-    let mut reply = summed(engine, &graph, &applied);
-    let missing: HashSet<FactKey> =
-        applied.iter().flat_map(|(_, part)| part.missing.iter().copied()).collect();
-    for (given, key) in deletes.iter().zip(&batch.deletes) {
-        if key.is_none_or(|key| missing.contains(&key)) {
-            reply.missing.push(given.clone());
-        }
-    }
-    // A reply that a shard remembered from the first try of a large batch has its counts alone.
-    let left_out = batch.deletes.iter().filter(|key| key.is_none()).count() as u64;
-    reply.not_found += left_out;
-    let given = || upserted.iter().chain(deletes);
-    reply.replaced_versions = replaced_versions(&graph, &applied, given);
-    Ok(reply)
+    let deleted = Deleted { given: deletes, keys: batch.deletes };
+    propose_and_tell(engine, graph, batch.ops, deleted, options, deadline).await
 }
 
 /// Writes operations that are checked already.
@@ -81,10 +73,26 @@ pub(crate) async fn write_ops(
 ) -> Result<WriteReply, Problem> {
     check_options(options)?;
     let deadline = engine.now() + options.timeout;
-    let applied = propose(engine, &graph, ops, options, deadline).await?;
-    let mut reply = summed(engine, &graph, &applied);
-    reply.replaced_versions = replaced_versions(&graph, &applied, std::iter::empty);
-    Ok(reply)
+    propose_and_tell(engine, graph, ops, Deleted::default(), options, deadline).await
+}
+
+/// About how many bytes a batch takes before it is checked.
+fn inputs_bytes(upserts: &[FactInput], deletes: &[KeyRef]) -> usize {
+    let parts = |input: &FactInput| {
+        let embedding = input.embedding.as_ref().map_or(0, |embedding| 4 * embedding.len());
+        embedding + input.payload.as_ref().map_or(0, |payload| payload.get().len())
+    };
+    let upserts: usize = upserts.iter().map(|input| ROW_BYTES + parts(input)).sum();
+    upserts + ROW_BYTES * deletes.len()
+}
+
+fn bytes_of(ops: &[WriteOp]) -> usize {
+    ops.iter().map(WriteOp::bytes).sum()
+}
+
+/// The deadline passed before anything was proposed.
+fn too_late(detail: &str) -> Problem {
+    Problem::new(Code::DeadlineExceeded, detail).hint("no fact was written; repeat the request")
 }
 
 fn check_options(options: &WriteOptions) -> Result<(), Problem> {
@@ -97,29 +105,67 @@ fn check_options(options: &WriteOptions) -> Result<(), Problem> {
     Err(invalid("/idempotency_key", format!("must be 1 to {most} bytes, not {}", key.len())))
 }
 
+/// The keys to delete, as given and as ids.
+#[derive(Default)]
+struct Deleted {
+    given: Vec<KeyRef>,
+    /// `None`: no fact can have the key.
+    keys: Vec<Option<FactKey>>,
+}
+
+/// What one shard did with its part.
+type Applied = (ShardDescriptor, call::WriteReply);
+
+/// Cuts a checked batch into parts, proposes these, and tells what they did.
+async fn propose_and_tell(
+    engine: &Engine,
+    graph: Arc<GraphInfo>,
+    ops: Vec<WriteOp>,
+    deleted: Deleted,
+    options: &WriteOptions,
+    deadline: Duration,
+) -> Result<WriteReply, Problem> {
+    let (bytes, key, cut_for) = (bytes_of(&ops), options.idempotency_key.clone(), graph.clone());
+    let cut = apart(bytes, move || {
+        let idempotency = key.map(|key| split::idempotency(&key, &ops));
+        (split::split(ops, &cut_for.shards), idempotency)
+    });
+    let cut = engine.within(deadline, cut).await;
+    let (parts, idempotency) = cut.ok_or_else(|| too_late("the batch was not cut in time"))?;
+    let applied = propose(engine, &graph, &parts, idempotency, options, deadline).await;
+    let cluster = engine.parts.catalogue.cluster_id();
+    // Here the operations are let go of, too.
+    apart(bytes, move || {
+        let applied = applied?;
+        let mut reply = summed(cluster, &graph, &applied);
+        add_missing(&mut reply, &deleted, &applied);
+        reply.replaced_versions = replaced_versions(&graph, &parts, &deleted, &applied);
+        Ok(reply)
+    })
+    .await
+}
+
 /// Proposes all parts side by side; returns what each did, ascending by range, or the problem that
 /// tells what became of every part.
 async fn propose(
     engine: &Engine,
     graph: &Arc<GraphInfo>,
-    ops: Vec<WriteOp>,
+    parts: &[Part],
+    idempotency: Option<Idempotency>,
     options: &WriteOptions,
     deadline: Duration,
-) -> Result<Vec<(ShardDescriptor, call::WriteReply)>, Problem> {
-    let key = options.idempotency_key.as_deref();
-    let idempotency = key.map(|key| split::idempotency(key, &ops));
+) -> Result<Vec<Applied>, Problem> {
     let begin = |part: Part, graph: Arc<GraphInfo>, doubt: Option<Problem>| {
         let proposal = Proposal { part, graph, idempotency, deadline, options, doubt };
         proposal.run(engine)
     };
-    let parts = split::split(ops, &graph.shards).into_iter();
     let mut pending: FuturesUnordered<_> =
-        parts.map(|part| begin(part, graph.clone(), None)).collect();
+        parts.iter().map(|part| begin(part.clone(), graph.clone(), None)).collect();
     let mut fates = Vec::new();
     while let Some(fate) = pending.next().await {
         match fate {
-            Fate::Moved(ops, graph, doubt) => {
-                let parts = split::split(ops, &graph.shards).into_iter();
+            Fate::Moved(parts, graph, doubt) => {
+                let parts = parts.into_iter();
                 pending.extend(parts.map(|part| begin(part, graph.clone(), doubt.clone())));
             }
             fate => fates.push(fate),
@@ -185,10 +231,15 @@ impl Proposal<'_> {
                 return refused(self.part.shard, problem, self.doubt);
             }
             if let Some(graph) = moved {
-                return Fate::Moved(self.part.ops, graph, self.doubt);
+                return Fate::Moved(self.cut_anew(&graph).await, graph, self.doubt);
             }
         }
         Fate::Unknown(self.part.shard, unknown("no answer in time"))
+    }
+
+    async fn cut_anew(&self, graph: &Arc<GraphInfo>) -> Vec<Part> {
+        let (ops, graph) = (self.part.ops.clone(), graph.clone());
+        apart(bytes_of(&ops), move || split::split(ops.to_vec(), &graph.shards)).await
     }
 
     /// Takes the shard's newer epoch, or returns the new map when its range has changed.
@@ -235,7 +286,7 @@ fn is_unknown(problem: &Problem) -> bool {
 }
 
 /// All applied, or one problem that lists what became of every part.
-fn outcome(mut fates: Vec<Fate>) -> Result<Vec<(ShardDescriptor, call::WriteReply)>, Problem> {
+fn outcome(mut fates: Vec<Fate>) -> Result<Vec<Applied>, Problem> {
     fates.sort_by_key(|fate| match fate {
         Fate::Applied(shard, _) | Fate::Refused(shard, _) | Fate::Unknown(shard, _) => {
             shard.range.start
@@ -284,11 +335,7 @@ fn outcome(mut fates: Vec<Fate>) -> Result<Vec<(ShardDescriptor, call::WriteRepl
     Err(problem)
 }
 
-fn summed(
-    engine: &Engine,
-    graph: &GraphInfo,
-    applied: &[(ShardDescriptor, call::WriteReply)],
-) -> WriteReply {
+fn summed(cluster: u64, graph: &GraphInfo, applied: &[Applied]) -> WriteReply {
     let mut reply = WriteReply::default();
     let mut indexes = Indexes::new();
     for (shard, part) in applied {
@@ -301,32 +348,62 @@ fn summed(
         let newest = indexes.entry(shard.id).or_default();
         *newest = (*newest).max(part.index);
     }
-    let cluster = engine.parts.catalogue.cluster_id();
     reply.consistency_token = token::consistency_token(cluster, graph, &indexes);
     reply
 }
 
+/// Adds the keys to delete that no fact had, in request order.
+fn add_missing(reply: &mut WriteReply, deleted: &Deleted, applied: &[Applied]) {
+    let missing: HashSet<FactKey> =
+        applied.iter().flat_map(|(_, part)| part.missing.iter().copied()).collect();
+    for (given, key) in deleted.given.iter().zip(&deleted.keys) {
+        if key.is_none_or(|key| missing.contains(&key)) {
+            reply.missing.push(given.clone());
+        }
+    }
+    // A reply that a shard remembered from the first try of a large batch has its counts alone.
+    reply.not_found += deleted.keys.iter().filter(|key| key.is_none()).count() as u64;
+}
+
 /// What each replaced or deleted fact was before, under the key that the user gave.
-fn replaced_versions<'a, I: Iterator<Item = &'a KeyRef>>(
+fn replaced_versions(
     graph: &GraphInfo,
-    applied: &[(ShardDescriptor, call::WriteReply)],
-    given: impl Fn() -> I,
+    parts: &[Part],
+    deleted: &Deleted,
+    applied: &[Applied],
 ) -> Vec<(KeyRef, FactVersion)> {
     if applied.iter().all(|(_, part)| part.replaced_versions.is_empty()) {
         return Vec::new();
     }
     let namer = Namer::new(graph);
-    let by_key: HashMap<FactKey, &KeyRef> = given()
-        .filter_map(|key| Some((crate::names::fact_key(graph, key, String::new).ok()??, key)))
+    let deletes: HashMap<FactKey, &KeyRef> = deleted
+        .keys
+        .iter()
+        .zip(&deleted.given)
+        .filter_map(|(key, given)| Some(((*key)?, given)))
         .collect();
     let mut versions = Vec::new();
     for (shard, part) in applied {
         for (key, index) in &part.replaced_versions {
-            let written = by_key.get(key).map(|key| (*key).clone());
-            let Some(written) = written.or_else(|| namer.key(*key, None)) else { continue };
+            let written = match deletes.get(key) {
+                Some(given) => Some((*given).clone()),
+                None => namer.key(*key, names_of(parts, *key)),
+            };
+            let Some(written) = written else { continue };
             let version = FactVersion { shard: shard.id, epoch: shard.epoch, index: *index };
             versions.push((written, version));
         }
     }
     versions
+}
+
+/// The names of an upserted fact. Parts ascend, and so do the operations of each.
+fn names_of(parts: &[Part], key: FactKey) -> Option<&Names> {
+    let after = parts.partition_point(|part| part.shard.range.start <= key.entity);
+    let ops = &parts[after.checked_sub(1)?].ops;
+    let place = ops.binary_search_by_key(&key, WriteOp::first_key).ok()?;
+    match &ops[place] {
+        WriteOp::Upsert(fact) => fact.names.as_ref(),
+        WriteOp::Delete(_) | WriteOp::DeletePrefix { .. } => None,
+    }
 }

@@ -2,6 +2,7 @@
 
 use hopbine_proto::call::{Idempotency, WriteOp};
 use hopbine_proto::shard_map::{ShardDescriptor, owner};
+use std::sync::Arc;
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 /// One shard's part of a batch.
@@ -9,23 +10,22 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 pub struct Part {
     /// Whose.
     pub shard: ShardDescriptor,
-    /// In key order.
-    pub ops: Vec<WriteOp>,
+    /// In key order. Shared: a part is sent again as it is.
+    pub ops: Arc<Vec<WriteOp>>,
 }
 
 /// Cuts operations in key order at the shards' boundaries. Parts ascend by range, none is empty.
 pub fn split(ops: Vec<WriteOp>, shards: &[ShardDescriptor]) -> Vec<Part> {
-    let mut parts: Vec<Part> = Vec::new();
+    let mut parts: Vec<(&ShardDescriptor, Vec<WriteOp>)> = Vec::new();
     for op in ops {
         match parts.last_mut() {
-            Some(part) if part.shard.range.contains(op.entity()) => part.ops.push(op),
-            _ => {
-                let shard = shards[owner(shards, op.entity())].clone();
-                parts.push(Part { shard, ops: vec![op] });
-            }
+            Some((shard, ops)) if shard.range.contains(op.entity()) => ops.push(op),
+            _ => parts.push((&shards[owner(shards, op.entity())], vec![op])),
         }
     }
-    parts
+    let shared =
+        |(shard, ops): (&ShardDescriptor, _)| Part { shard: shard.clone(), ops: Arc::new(ops) };
+    parts.into_iter().map(shared).collect()
 }
 
 /// What marks a client's batch: the hash of its key, and of the whole batch in key order, so that
@@ -123,7 +123,7 @@ mod tests {
                 prop_assert!(part.ops.iter().all(|op| part.shard.range.contains(op.entity())));
             }
             prop_assert!(parts.windows(2).all(|p| p[0].shard.range.start < p[1].shard.range.start));
-            let together: Vec<WriteOp> = parts.into_iter().flat_map(|part| part.ops).collect();
+            let together: Vec<WriteOp> = parts.iter().flat_map(|part| part.ops.iter().cloned()).collect();
             prop_assert_eq!(together, ops);
         }
     }

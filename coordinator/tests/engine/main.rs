@@ -5,6 +5,7 @@ mod answers;
 mod bounds;
 #[path = "../fake/mod.rs"]
 mod fake;
+mod load;
 mod refusals;
 mod shards;
 mod slow;

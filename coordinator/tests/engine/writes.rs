@@ -7,8 +7,9 @@ use hopbine_proto::graph::{GraphConfig, IdKind};
 use hopbine_proto::status::{CallError, Code, Outcome, Problem};
 use hopbine_proto::{LogIndex, ShardId};
 use serde_json::json;
+use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[tokio::test]
 async fn a_token_brings_back_at_least_its_writes() {
@@ -123,4 +124,43 @@ async fn a_write_is_repeated_only_when_that_is_safe() {
     let long = WriteOptions { idempotency_key: Some("x".repeat(257)), ..options };
     let refused = engine.upsert("g", batch(), &long).await.expect_err("too long");
     assert_eq!(refused.errors[0].pointer, "/idempotency_key");
+}
+
+/// What `work` came to, how long it took, and the longest time in which nothing beside it could
+/// run.
+async fn watched<T>(work: impl Future<Output = T>) -> (T, Duration, Duration) {
+    let (begun, mut last, mut longest) = (Instant::now(), Instant::now(), Duration::ZERO);
+    let mut work = pin!(work);
+    let outcome = loop {
+        let tick = tokio::time::sleep(Duration::from_millis(1));
+        let done = tokio::select! {
+            outcome = &mut work => Some(outcome),
+            () = tick => None,
+        };
+        longest = longest.max(last.elapsed());
+        last = Instant::now();
+        if let Some(outcome) = done {
+            break outcome;
+        }
+    };
+    (outcome, begun.elapsed(), longest)
+}
+
+#[tokio::test]
+async fn a_large_batch_leaves_its_thread_to_others() {
+    let (world, engine) = numbers().await;
+    let payload = json!({"a": [1, 2, 3], "b": {"c": "some words that are read again"}});
+    let facts: Vec<FactInput> =
+        (0..120_000).rev().map(|i| fact(key(i, 1, 1), None, payload.clone())).collect();
+    // What the world in memory does with it is not looked at.
+    let full = Problem::new(Code::DiskFull, "there is no space");
+    world.interrupt(ShardId(2), Interruption::Fail(full.into()));
+    let options = WriteOptions {
+        timeout: Duration::from_secs(60),
+        idempotency_key: Some("once".into()),
+        ..WriteOptions::default()
+    };
+    let (outcome, took, longest) = watched(engine.upsert("g", facts, &options)).await;
+    assert_eq!(outcome.expect_err("half refused").code, Code::DiskFull);
+    assert!(longest * 4 < took, "held for {longest:?} of {took:?}");
 }

@@ -8,6 +8,7 @@ use hopbine_proto::call::{
 use hopbine_proto::graph::GraphInfo;
 use hopbine_proto::status::{CallError, Code};
 use hopbine_proto::{EntityId, LogIndex, RequestId, shard_map};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Time enough for any call on a busy machine.
@@ -46,7 +47,7 @@ pub async fn write_once(
     ops: Vec<WriteOp>,
 ) -> Result<WriteReply, CallError> {
     let at = write_at(node, graph, &ops);
-    node.write(at, WriteBatch { ops, idempotency: None }).await
+    node.write(at, WriteBatch { ops: Arc::new(ops), idempotency: None }).await
 }
 
 /// The same as soon as there is room for them.
@@ -56,7 +57,7 @@ pub async fn write(
     ops: Vec<WriteOp>,
     idempotency: Option<Idempotency>,
 ) -> Result<WriteReply, CallError> {
-    let at = write_at(node, graph, &ops);
+    let (at, ops) = (write_at(node, graph, &ops), Arc::new(ops));
     loop {
         let batch = WriteBatch { ops: ops.clone(), idempotency };
         match node.write(at.clone(), batch).await {

@@ -3,7 +3,11 @@
 use crate::fact::{Fact, FactKey};
 use crate::ids::{EntityId, Epoch, GraphId, LogIndex, RelationId, ShardId};
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 use std::time::Duration;
+
+/// Bytes that a change takes beside vector and payload.
+const OP_BYTES: usize = 64;
 
 /// One change of one fact.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -22,6 +26,26 @@ pub enum WriteOp {
 }
 
 impl WriteOp {
+    /// The key that it is about; of a prefix, the first one that it may have.
+    pub fn first_key(&self) -> FactKey {
+        match self {
+            Self::Upsert(fact) => fact.key,
+            Self::Delete(key) => *key,
+            Self::DeletePrefix { entity, relation } => FactKey {
+                entity: *entity,
+                relation: relation.unwrap_or_default(),
+                target: EntityId(0),
+            },
+        }
+    }
+
+    /// About how many bytes it takes.
+    pub fn bytes(&self) -> usize {
+        let Self::Upsert(fact) = self else { return OP_BYTES };
+        let embedding = fact.embedding.as_ref().map_or(0, |embedding| 4 * embedding.len());
+        OP_BYTES + embedding + fact.payload.as_ref().map_or(0, |payload| payload.len())
+    }
+
     /// The entity that decides the shard.
     pub fn entity(&self) -> EntityId {
         match self {
@@ -35,10 +59,17 @@ impl WriteOp {
 /// A shard's part of a client's batch: applied whole or not at all, at one log index.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WriteBatch {
-    /// No key twice; applied in order.
-    pub ops: Vec<WriteOp>,
+    /// No key twice; applied in order. Shared, so that a batch can be sent again.
+    pub ops: Arc<Vec<WriteOp>>,
     /// Makes a retry apply once.
     pub idempotency: Option<Idempotency>,
+}
+
+impl WriteBatch {
+    /// About how many bytes it takes.
+    pub fn bytes(&self) -> usize {
+        self.ops.iter().map(WriteOp::bytes).sum()
+    }
 }
 
 /// A client's promise that equal keys mean the same batch.

@@ -1,6 +1,6 @@
 //! A `Machine` as openraft's state machine: entries in order, off the async threads when long.
 
-use super::entry::{decode_membership, encode_membership};
+use super::entry::{body_bytes, decode_membership, encode_membership};
 use crate::command::{LogPosition, Outcome};
 use crate::config::{LogId, Membership, RaftEntry, TypeConfig, log_id_of, position_of};
 use crate::machine::{Checkpoint, Entry, Machine};
@@ -47,7 +47,7 @@ impl Applier {
     async fn apply_chunk(&mut self, chunk: Vec<EntryResponder<TypeConfig>>) -> io::Result<()> {
         let Some((last, _)) = chunk.last() else { return Ok(()) };
         let last = last.log_id;
-        let bytes: usize = chunk.iter().map(|(entry, _)| size_of(entry)).sum();
+        let bytes: usize = chunk.iter().map(|(entry, _)| body_bytes(entry)).sum();
         let is_long = |entry: &RaftEntry| match &entry.payload {
             EntryPayload::Normal(command) => self.machine.is_long(command),
             EntryPayload::Blank | EntryPayload::Membership(_) => false,
@@ -65,13 +65,6 @@ impl Applier {
             self.membership = members;
         }
         Ok(())
-    }
-}
-
-fn size_of(entry: &RaftEntry) -> usize {
-    match &entry.payload {
-        EntryPayload::Normal(command) => command.body.len(),
-        EntryPayload::Blank | EntryPayload::Membership(_) => 0,
     }
 }
 
@@ -149,7 +142,7 @@ impl RaftStateMachine<TypeConfig> for Applier {
     {
         let (mut chunk, mut bytes) = (Vec::new(), 0);
         while let Some(item) = entries.try_next().await? {
-            bytes += size_of(&item.0);
+            bytes += body_bytes(&item.0);
             chunk.push(item);
             if chunk.len() >= CHUNK_ENTRIES || bytes >= CHUNK_BYTES {
                 bytes = 0;

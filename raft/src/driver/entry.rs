@@ -18,6 +18,14 @@ const COMMAND: u8 = 2;
 
 type Members = openraft::Membership<u64, EmptyNode>;
 
+/// Bytes of an entry's command.
+pub fn body_bytes(entry: &RaftEntry) -> usize {
+    match &entry.payload {
+        EntryPayload::Normal(command) => command.body.len(),
+        EntryPayload::Blank | EntryPayload::Membership(_) => 0,
+    }
+}
+
 /// Position and payload bytes of an entry.
 pub fn encode(entry: &RaftEntry) -> (LogPosition, Bytes) {
     let mut bytes = Vec::new();

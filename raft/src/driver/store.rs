@@ -1,6 +1,6 @@
 //! A group's log as openraft asks for it, over the group's handle on the shared log.
 
-use super::entry::{decode, encode};
+use super::entry::{body_bytes, decode, encode};
 use crate::command::LogPosition;
 use crate::config::{LogId, RaftEntry, TypeConfig, Vote, log_id_of, position_of};
 use crate::error::LogError;
@@ -10,6 +10,7 @@ use crate::machine::Machine;
 use futures::channel::oneshot;
 use futures::stream::{self, Stream};
 use hopbine_proto::ReplicaId;
+use hopbine_proto::driver::apart;
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
 use openraft::{EntryPayload, OptionalSend, RaftLogReader};
 use std::fmt::Debug;
@@ -207,13 +208,15 @@ impl RaftLogStorage<TypeConfig> for GroupStore {
         I: IntoIterator<Item = RaftEntry> + OptionalSend,
         I::IntoIter: OptionalSend,
     {
-        let (mut urgent, mut encoded) = (true, Vec::new());
-        for entry in entries {
+        let (mut urgent, mut bytes) = (true, 0);
+        let entries: Vec<RaftEntry> = entries.into_iter().collect();
+        for entry in &entries {
             // Members and a leader's first entry: without them a group does not even start, and a
             // node that starts on a full disk could not be told to drop anything.
             urgent &= self.uses_reserve || !matches!(entry.payload, EntryPayload::Normal(_));
-            encoded.push(encode(&entry));
+            bytes += body_bytes(entry);
         }
+        let encoded: Vec<_> = apart(bytes, move || entries.iter().map(encode).collect()).await;
         urgent &= encoded.iter().map(|(_, bytes)| bytes.len()).sum::<usize>() <= URGENT_BYTES_MAX;
         let done = |result: Result<(), LogError>| callback.io_completed(result.map_err(io_error));
         match urgent {

@@ -10,8 +10,9 @@ use hopbine_proto::status::{Code, Problem};
 
 /// `POST .../explain`: the request is planned, or run and its results dropped.
 pub async fn explain(call: &Call<'_>, metrics: &Metrics) -> Outcome {
-    let (request, fields) = call.read(decode::explain).await?;
-    let options = call.options(fields)?;
+    let body = call.read(decode::explain).await?;
+    let (request, fields) = &*body;
+    let options = call.options(*fields)?;
     let (engine, graph) = (call.engine, call.graph.as_str());
     let told = |reply: RetrievalReply| {
         // A plan has taken no time at all.
@@ -20,7 +21,7 @@ pub async fn explain(call: &Call<'_>, metrics: &Metrics) -> Outcome {
         }
         (reply.explain, reply.consistency_token)
     };
-    let (explanation, token) = match &request {
+    let (explanation, token) = match request {
         Explained::GraphRag(request) => told(engine.graph_rag(graph, request, &options).await?),
         Explained::Search(request) => told(engine.search(graph, request, &options).await?),
         Explained::Expand(request) => told(engine.expand(graph, request, &options).await?),

@@ -47,10 +47,10 @@ async fn told(call: &Call<'_>, mut reply: WriteReply, counts: Counts, versions: 
 pub async fn upsert(call: &Call<'_>) -> Outcome {
     let ids = call.ids()?;
     let (facts, fields) = match media(call.headers, true)? {
-        Media::Json => call.read(decode::upsert).await?,
+        Media::Json => call.read(decode::upsert).await?.into_inner(),
         Media::Lines => {
             let read = call.parse(move |room, body| decode::upsert_lines_within(room, body, ids));
-            (read.await?, WriteFields::default())
+            (read.await?.into_inner(), WriteFields::default())
         }
     };
     let (options, versions) = call.write_options(fields)?;
@@ -60,7 +60,7 @@ pub async fn upsert(call: &Call<'_>) -> Outcome {
 
 /// `POST .../facts/write`
 pub async fn write(call: &Call<'_>) -> Outcome {
-    let (request, fields) = call.read(decode::write).await?;
+    let (request, fields) = call.read(decode::write).await?.into_inner();
     let (options, versions) = call.write_options(fields)?;
     let reply = call.engine.write(&call.graph, request, &options).await?;
     Ok(told(call, reply, Counts::Write, versions).await)
@@ -68,16 +68,18 @@ pub async fn write(call: &Call<'_>) -> Outcome {
 
 /// `POST .../facts/delete`
 pub async fn delete(call: &Call<'_>) -> Outcome {
-    let (request, fields) = call.read(decode::delete).await?;
-    let (options, versions) = call.write_options(fields)?;
-    let reply = call.engine.delete(&call.graph, &request, &options).await?;
+    let body = call.read(decode::delete).await?;
+    let (request, fields) = &*body;
+    let (options, versions) = call.write_options(*fields)?;
+    let reply = call.engine.delete(&call.graph, request, &options).await?;
     Ok(told(call, reply, Counts::Delete, versions).await)
 }
 
 /// `POST .../facts/get`
 pub async fn get(call: &Call<'_>) -> Outcome {
-    let (request, fields) = call.read(decode::get).await?;
-    let mut reply = call.engine.get(&call.graph, &request, &call.options(fields)?).await?;
+    let body = call.read(decode::get).await?;
+    let (request, fields) = &*body;
+    let mut reply = call.engine.get(&call.graph, request, &call.options(*fields)?).await?;
     let token = std::mem::take(&mut reply.consistency_token);
     let written = call.written(reply.text_bytes(), move || encode::get(&reply)).await?;
     Ok(Reply { token: Some(token), ..written })
@@ -85,8 +87,9 @@ pub async fn get(call: &Call<'_>) -> Outcome {
 
 /// `POST .../facts/scan`
 pub async fn scan(call: &Call<'_>) -> Outcome {
-    let (request, fields) = call.read(decode::scan).await?;
-    let mut reply = call.engine.scan(&call.graph, &request, &call.options(fields)?).await?;
+    let body = call.read(decode::scan).await?;
+    let (request, fields) = &*body;
+    let mut reply = call.engine.scan(&call.graph, request, &call.options(*fields)?).await?;
     let token = std::mem::take(&mut reply.consistency_token);
     let written = call.written(reply.text_bytes(), move || encode::scan(&reply)).await?;
     Ok(Reply { token: Some(token), ..written })
@@ -94,7 +97,8 @@ pub async fn scan(call: &Call<'_>) -> Outcome {
 
 /// `POST .../facts/count`
 pub async fn count(call: &Call<'_>) -> Outcome {
-    let (request, fields) = call.read(decode::count).await?;
-    let reply = call.engine.count(&call.graph, &request, &call.options(fields)?).await?;
+    let body = call.read(decode::count).await?;
+    let (request, fields) = &*body;
+    let reply = call.engine.count(&call.graph, request, &call.options(*fields)?).await?;
     Ok(Reply::with_token(encode::count(&reply), reply.consistency_token))
 }

@@ -59,7 +59,10 @@ pub fn get(call: &Call<'_>) -> Outcome {
 pub async fn put(call: &Call<'_>) -> Outcome {
     // How the graph will write its ids is part of what is read.
     let ids = IdKind::Names;
-    let config = call.parse(move |room, body| read_within(room, body, ids, decode::config)).await?;
+    let config = call
+        .parse(move |room, body| read_within(room, body, ids, decode::config))
+        .await?
+        .into_inner();
     let made = in_time(call.engine.create_graph(&call.graph, config.clone())).await;
     let (graph, created) =
         made.map_err(|problem| with_differences(call.engine, &call.graph, problem, &config))?;
@@ -90,7 +93,7 @@ pub fn with_differences(
 /// `PATCH /v1/graphs/{g}`
 pub async fn patch(call: &Call<'_>) -> Outcome {
     let current = call.engine.graph(&call.graph)?;
-    let patch: GraphPatch = call.read(decode::patch).await?;
+    let patch: GraphPatch = call.read(decode::patch).await?.into_inner();
     let stale = |detail: String| {
         let problem = Problem::new(Code::PreconditionFailed, detail);
         problem.hint("send If-Match with the ETag of the version that the change is meant for")

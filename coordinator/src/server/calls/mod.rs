@@ -14,7 +14,7 @@ use super::encode::Json;
 use super::json::{Cursor, Read, Room, nearest, read_within};
 use super::problem::Refused;
 use super::routes::Route;
-use crate::driver::Engine;
+use crate::driver::{Bulk, Engine, apart};
 use crate::memory::{Held, Memory};
 use crate::reply::Timings;
 use crate::request::CallOptions;
@@ -23,15 +23,8 @@ use bytes::Bytes;
 use hopbine_proto::graph::IdKind;
 use hopbine_proto::status::{Code, Problem};
 use std::future::Future;
-use std::num::NonZero;
-use std::sync::{Arc, LazyLock, OnceLock};
-use std::thread::available_parallelism;
-use tokio::sync::Semaphore;
+use std::sync::{Arc, OnceLock};
 use tokio::task::JoinSet;
-
-/// Bodies and replies above this many bytes are read and written off the async threads: at some
-/// 200 MB/s the rest takes less than half a millisecond.
-const INLINE_BYTES_MAX: usize = 96 * 1024;
 
 /// A request whose path and method are known and whose body is here.
 pub struct Call<'a> {
@@ -139,7 +132,8 @@ impl Call<'_> {
     /// Options of a read whose body gave `fields`.
     pub fn options(&self, fields: CallFields) -> Result<CallOptions, Problem> {
         let options = fields.or(self.query_fields()?).options(self.header("consistency-token")?)?;
-        Ok(CallOptions { request_id: Some(self.request_id.into()), ..options })
+        let request_id = Some(self.request_id.into());
+        Ok(CallOptions { request_id, request_bytes: self.body.len(), ..options })
     }
 
     /// How the graph writes its ids; `graph_not_found` when there is none of this name.
@@ -151,7 +145,7 @@ impl Call<'_> {
     pub async fn read<T: Send + 'static>(
         &self,
         shape: impl FnOnce(&mut Cursor<'_>) -> Read<T> + Send + 'static,
-    ) -> Result<T, Problem> {
+    ) -> Result<Bulk<T>, Problem> {
         let ids = self.ids()?;
         self.parse(move |room, body| read_within(room, body, ids, shape)).await
     }
@@ -161,7 +155,7 @@ impl Call<'_> {
     pub async fn parse<T: Send + 'static>(
         &self,
         parse: impl FnOnce(&mut Room, &[u8]) -> Read<T> + Send + 'static,
-    ) -> Result<T, Problem> {
+    ) -> Result<Bulk<T>, Problem> {
         let (body, mut room) = (self.body.clone(), Room::new(self.memory.hold()));
         let work = move || {
             // As a problem it repeats a bounded part of the body.
@@ -171,7 +165,7 @@ impl Call<'_> {
         };
         let (value, room) = apart(self.body.len(), work).await?;
         assert!(self.room.set(room).is_ok(), "a body is read once");
-        Ok(value)
+        Ok(Bulk::new(value, self.body.len()))
     }
 
     /// The reply that `write` makes of about `bytes`; `memory_limit` when there is no room for it
@@ -219,29 +213,6 @@ fn in_query(mut problem: Problem, name: &str) -> Problem {
     problem.errors.clear();
     problem.detail = format!("query parameter {name}: {}", problem.detail);
     problem
-}
-
-/// Work on more bytes than this waits for its turn: more of it at once than there are processors
-/// would only keep everything else waiting.
-const LARGE_BYTES: usize = 1 << 20;
-static LARGE_AT_ONCE: LazyLock<Semaphore> =
-    LazyLock::new(|| Semaphore::new(2 * available_parallelism().map_or(1, NonZero::get)));
-
-/// Does `work` here, or on a thread for blocking work when it is about more than a few `bytes`.
-pub async fn apart<T: Send + 'static>(
-    bytes: usize,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> T {
-    if bytes <= INLINE_BYTES_MAX {
-        return work();
-    }
-    // Nobody closes it.
-    let _turn = if bytes > LARGE_BYTES { LARGE_AT_ONCE.acquire().await.ok() } else { None };
-    match tokio::task::spawn_blocking(work).await {
-        Ok(done) => done,
-        // The work panicked: so does the call, and the server answers for it.
-        Err(error) => std::panic::resume_unwind(error.into_panic()),
-    }
 }
 
 /// Runs `work` as a task of its own, side by side with its caller even when it blocks its thread.

@@ -52,9 +52,10 @@ async fn answered(
 
 /// `POST .../graph_rag`
 pub async fn graph_rag(call: &Call<'_>, metrics: &Metrics) -> Outcome {
-    let (request, fields) = call.read(decode::graph_rag).await?;
-    let options = call.options(fields)?;
-    let reply = call.engine.graph_rag(&call.graph, &request, &options).await?;
+    let body = call.read(decode::graph_rag).await?;
+    let (request, fields) = &*body;
+    let options = call.options(*fields)?;
+    let reply = call.engine.graph_rag(&call.graph, request, &options).await?;
     let indexes = request.with.version;
     let shape = Shape { path: true, token: true, page: false, indexes };
     answered(call, reply, shape, metrics).await
@@ -62,18 +63,20 @@ pub async fn graph_rag(call: &Call<'_>, metrics: &Metrics) -> Outcome {
 
 /// `POST .../search`
 pub async fn search(call: &Call<'_>, metrics: &Metrics) -> Outcome {
-    let (request, fields) = call.read(decode::search).await?;
-    let options = call.options(fields)?;
-    let reply = call.engine.search(&call.graph, &request, &options).await?;
+    let body = call.read(decode::search).await?;
+    let (request, fields) = &*body;
+    let options = call.options(*fields)?;
+    let reply = call.engine.search(&call.graph, request, &options).await?;
     let shape = Shape { indexes: request.with.version, ..Shape::default() };
     answered(call, reply, shape, metrics).await
 }
 
 /// `POST .../expand`
 pub async fn expand(call: &Call<'_>, metrics: &Metrics) -> Outcome {
-    let (request, fields) = call.read(decode::expand).await?;
-    let options = call.options(fields)?;
-    let reply = call.engine.expand(&call.graph, &request, &options).await?;
+    let body = call.read(decode::expand).await?;
+    let (request, fields) = &*body;
+    let options = call.options(*fields)?;
+    let reply = call.engine.expand(&call.graph, request, &options).await?;
     let page = request.query.is_none();
     let shape = Shape { path: true, token: true, page, indexes: request.with.version };
     answered(call, reply, shape, metrics).await
@@ -81,9 +84,10 @@ pub async fn expand(call: &Call<'_>, metrics: &Metrics) -> Outcome {
 
 /// `POST .../rerank`
 pub async fn rerank(call: &Call<'_>) -> Outcome {
-    let (request, fields) = call.read(decode::rerank).await?;
-    let options = call.options(fields)?;
-    let reply = call.engine.rerank(&call.graph, &request, &options).await?;
+    let body = call.read(decode::rerank).await?;
+    let (request, fields) = &*body;
+    let options = call.options(*fields)?;
+    let reply = call.engine.rerank(&call.graph, request, &options).await?;
     let (token, bytes) = (reply.consistency_token.clone(), reply.text_bytes());
     let written = call.written(bytes, move || encode::rerank(&reply)).await?;
     Ok(Reply { token: Some(token), ..written })
@@ -92,7 +96,7 @@ pub async fn rerank(call: &Call<'_>) -> Outcome {
 /// `POST .../graph_rag/batch`: each request with its own options, else the batch's.
 pub async fn batch(call: &Call<'_>, metrics: &Metrics, request_id: &str) -> Outcome {
     let begun = Instant::now();
-    let (items, outer) = call.read(decode::batch).await?;
+    let (items, outer) = call.read(decode::batch).await?.into_inner();
     // Also where every request has one of its own.
     outer.timeout.map_or(Ok(()), check::timeout)?;
     let items = items.into_iter().map(|item| ready(call, item, outer)).collect();

@@ -416,6 +416,7 @@ impl CallFields {
             allow_partial: self.allow_partial.unwrap_or(default.allow_partial),
             explain: self.explain.unwrap_or_default(),
             request_id: None,
+            request_bytes: 0,
         })
     }
 }

@@ -2,11 +2,10 @@
 
 use super::MESSAGE_BYTES_MAX;
 use super::door::{Sent, Visit};
-use crate::driver::Engine;
+use crate::driver::{Engine, apart};
 use crate::memory::Held;
 use crate::reply::Timings;
 use crate::request::{CallOptions, WriteOptions};
-use crate::server::calls::apart;
 use crate::server::decode::values::{CallFields, invalid};
 use crate::server::http::{Surface, stages};
 use crate::server::json::{Refusal, Room};
@@ -32,6 +31,8 @@ pub struct Call {
     /// Its way through.
     pub visit: Visit,
     metadata: MetadataMap,
+    /// Of its message.
+    bytes: usize,
 }
 
 /// What a call answers.
@@ -65,8 +66,9 @@ impl Call {
         surface: &Arc<Surface>,
         request: Request<T>,
     ) -> Result<(Self, T, Room), Status> {
-        let (call, message) = Self::open(surface, request)?;
-        let ready = call.visit.enter().and_then(|()| call.room(message.encoded_len()));
+        let (mut call, message) = Self::open(surface, request)?;
+        call.bytes = message.encoded_len();
+        let ready = call.visit.enter().and_then(|()| call.room(call.bytes));
         match ready {
             Ok(room) => Ok((call, message, room)),
             Err(problem) => Err(call.visit.refused(&problem, None)),
@@ -78,7 +80,7 @@ impl Call {
         let (metadata, extensions, message) = request.into_parts();
         let visit = extensions.get::<Visit>().cloned();
         let visit = visit.ok_or_else(|| Status::internal("the call did not pass the door"))?;
-        Ok((Self { surface: surface.clone(), visit, metadata }, message))
+        Ok((Self { surface: surface.clone(), visit, metadata, bytes: 0 }, message))
     }
 
     /// What a message of `bytes` takes among all requests.
@@ -157,6 +159,7 @@ impl Call {
         let given = given.and_then(|given| given.timeout_ms);
         options.timeout = self.timeout(given, TIMEOUT_DEFAULT)?;
         options.request_id = Some(self.visit.request_id().into());
+        options.request_bytes = self.bytes;
         Ok(options)
     }
 

@@ -3,9 +3,9 @@
 use super::call::{Answer, Call};
 use super::values::{ROW_BYTES, Reader};
 use super::{MESSAGE_BYTES_MAX, encode, stream};
+use crate::driver::apart;
 use crate::memory::Held;
 use crate::request::WriteRequest;
-use crate::server::calls::apart;
 use crate::server::http::Surface;
 use crate::server::json::{Read, Room};
 use futures::stream::BoxStream;
