@@ -123,7 +123,8 @@ mod tests {
                 prop_assert!(part.ops.iter().all(|op| part.shard.range.contains(op.entity())));
             }
             prop_assert!(parts.windows(2).all(|p| p[0].shard.range.start < p[1].shard.range.start));
-            let together: Vec<WriteOp> = parts.iter().flat_map(|part| part.ops.iter().cloned()).collect();
+            let together = parts.iter().flat_map(|part| part.ops.iter().cloned());
+            let together: Vec<WriteOp> = together.collect();
             prop_assert_eq!(together, ops);
         }
     }
