@@ -46,15 +46,12 @@ pub async fn run(settings: &Settings, args: &Serve) -> Result<(), Failure> {
         warn!(flag = "--peer", address = given, "not in this version: nothing listens there");
     }
     let stop = stop_signal()?;
-    // An address that is taken is refused before a data folder is made for it.
-    let http = Bound::to("http", http)?;
-    let grpc = grpc.map(|address| Bound::to("grpc", address)).transpose()?;
+    // An address that is taken is refused before a data folder is made for it. Only listening
+    // tells: several may be bound to one address as long as none of them listens. Who connects
+    // before all is ready waits.
+    let (http, bound) = listen("http", http)?;
+    let (grpc, grpc_bound) = grpc.map(|address| listen("grpc", address)).transpose()?.unzip();
     let (local, engine) = local::open(&settings.data, &settings.node).await?;
-    let (http, bound) = http.listen()?;
-    let (grpc, grpc_bound) = match grpc.map(Bound::listen).transpose()? {
-        Some((listener, bound)) => (Some(listener), Some(bound)),
-        None => (None, None),
-    };
     let url = format!("http://{}", reachable(bound));
     let grpc_address = grpc_bound.map(|bound| reachable(bound).to_string());
     local.0.announce(&url)?;
@@ -70,25 +67,11 @@ pub async fn run(settings: &Settings, args: &Serve) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A socket that has its address and does not listen yet: nobody connects before all is ready.
-struct Bound {
-    key: &'static str,
-    address: SocketAddr,
-    socket: TcpSocket,
-}
-
-impl Bound {
-    fn to(key: &'static str, address: SocketAddr) -> Result<Self, Failure> {
-        let socket = bound_to(address).map_err(|error| taken(key, address, &error))?;
-        Ok(Self { key, address, socket })
-    }
-
-    fn listen(self) -> Result<(TcpListener, SocketAddr), Failure> {
-        let Self { key, address, socket } = self;
-        let listener = socket.listen(BACKLOG).map_err(|error| taken(key, address, &error))?;
-        let bound = listener.local_addr().unwrap_or(address);
-        Ok((listener, bound))
-    }
+/// A listener at `address`, and where it is when any port would do.
+fn listen(key: &str, address: SocketAddr) -> Result<(TcpListener, SocketAddr), Failure> {
+    let listener = listener_at(address).map_err(|error| taken(key, address, &error))?;
+    let bound = listener.local_addr().unwrap_or(address);
+    Ok((listener, bound))
 }
 
 fn taken(key: &str, address: SocketAddr, error: &io::Error) -> Failure {
@@ -101,12 +84,12 @@ fn taken(key: &str, address: SocketAddr, error: &io::Error) -> Failure {
     Failure::Failed(format!("listen on {address}: {error}{hint}"))
 }
 
-fn bound_to(address: SocketAddr) -> io::Result<TcpSocket> {
+fn listener_at(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     // Connections of a server that has just ended do not keep the next one from its address.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
-    Ok(socket)
+    socket.listen(BACKLOG)
 }
 
 /// Which log lines are written. `log` has the last word also on the consensus library, when it

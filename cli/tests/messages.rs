@@ -8,6 +8,8 @@ use std::ffi::OsStr;
 use std::io::Read;
 use std::net::TcpListener;
 use std::os::unix::ffi::OsStrExt;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
 
 #[test]
 fn a_value_that_is_no_json_names_its_flag_and_shows_an_example() {
@@ -94,6 +96,39 @@ fn a_server_whose_address_is_taken_makes_no_data_folder() {
     let wrong = bad(&run(&serve), 1);
     assert!(wrong.contains(&format!("listen on {address}")), "{wrong}");
     assert!(!data.exists());
+}
+
+/// Started at once, all find the address free: none may get as far as a folder and fail then.
+#[test]
+fn of_servers_that_start_at_one_address_one_serves_and_no_other_makes_a_data_folder() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = free.local_addr().expect("bound").to_string();
+    drop(free);
+    let folders: Vec<_> = (0..8).map(|number| dir.path().join(format!("data{number}"))).collect();
+    let start = |folder: &std::path::PathBuf| {
+        let data = folder.to_str().expect("text");
+        let mut serve = hopbine(&["serve", "--http", &address, "--data", data]);
+        serve.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("started")
+    };
+    let mut servers: Vec<_> = folders.iter().map(start).collect();
+    let began = Instant::now();
+    let ended = |server: &mut Child| server.try_wait().expect("asked").is_some();
+    while servers.iter_mut().map(|server| usize::from(ended(server))).sum::<usize>() < 7 {
+        assert!(began.elapsed() < Duration::from_secs(60), "more than one serves");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    for (mut server, folder) in servers.into_iter().zip(&folders) {
+        if ended(&mut server) {
+            let wrong = bad(&server.wait_with_output().expect("ended"), 1);
+            assert!(wrong.contains(&format!("listen on {address}")), "{wrong}");
+            assert!(!folder.exists(), "{}", folder.display());
+            continue;
+        }
+        server.kill().expect("it serves");
+        server.wait().expect("ended");
+        assert!(folder.exists());
+    }
 }
 
 #[test]

@@ -74,6 +74,12 @@ impl NodeError {
         let doing = doing.into();
         move |source| Self::Io { doing, source }
     }
+
+    /// Whether it is space that was missing.
+    pub fn is_disk_full(&self) -> bool {
+        let full = |kind| matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+        matches!(self, Self::Io { source, .. } if full(source.kind()))
+    }
 }
 
 /// A shard that this node does not host, or not any more.

@@ -2,14 +2,15 @@
 
 mod common;
 
-use common::{write, write_once};
+use common::{read_at, write, write_once};
 use hopbine_node::{Node, NodeConfig, Parts};
 use hopbine_proto::call::WriteOp;
 use hopbine_proto::disk::Disk;
 use hopbine_proto::graph::{GraphConfig, GraphInfo, IdKind};
 use hopbine_proto::sim_disk::{SimDisk, Tear};
 use hopbine_proto::status::{CallError, Code, Problem};
-use hopbine_proto::{Fact, FactKey};
+use hopbine_proto::{Fact, FactKey, KeyRange};
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -195,4 +196,176 @@ async fn a_graph_half_made_before_the_disk_was_full_keeps_no_node_from_starting(
         assert!(point < 100, "it is never created");
     }
     assert!(half_made > 0, "no crash fell between log and shard");
+}
+
+/// A graph of 64 shards, one an entity.
+fn many_shards() -> GraphConfig {
+    let mut config = GraphConfig::new(64, IdKind::U64);
+    config.shards.boundaries = (1..64).collect();
+    config
+}
+
+/// One fact for each shard of such a graph.
+fn one_each() -> impl Iterator<Item = Vec<WriteOp>> {
+    (0..64).step_by(BATCH as usize).flat_map(batch).take(64).map(|op| vec![op])
+}
+
+/// Why `/readyz` would say no to the shards.
+fn shards_failed(node: &Node) -> Option<String> {
+    node.health().into_iter().find(|check| check.name == "shards").expect("it is looked at").failed
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_graph_for_which_space_ends_half_way_is_taken_back_whole() {
+    let dir = Path::new("/data");
+    let mut refusals = 0;
+    for room in (0..).step_by(1_500) {
+        let disk = SimDisk::new();
+        let node = with_old(&disk, dir).await;
+        let old = node.graph("old").expect("there").shards[0].id.to_string();
+        let old = dir.join("shards").join(old);
+        disk.set_capacity(Some(used(&disk) + room));
+        let created = node.create("new".into(), many_shards()).await;
+        if let Err(refused) = &created {
+            assert_eq!(refused.code, Code::DiskFull, "{room}: {refused}");
+            assert!(node.graph("new").is_none(), "{room}");
+            assert_eq!(shards_failed(&node), None, "{room}");
+            let mut shards = disk.files();
+            shards.retain(|path| path.starts_with(dir.join("shards")) && !path.starts_with(&old));
+            assert!(shards.is_empty(), "{room}: {shards:?}");
+            disk.set_capacity(None);
+            // The log may look for space a moment later.
+            let began = Instant::now();
+            while node.create("new".into(), many_shards()).await.is_err() {
+                assert!(began.elapsed() < Duration::from_secs(20), "{room}: there is no space");
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            refusals += 1;
+        }
+        disk.set_capacity(None);
+        let graph = node.graph("new").expect("created");
+        for op in one_each() {
+            write(&node, &graph, op, None).await.expect("written");
+        }
+        node.shutdown().await.expect("stopped");
+        if created.is_ok() {
+            break;
+        }
+        assert!(room < 200_000, "it is never created");
+    }
+    assert!(refusals > 3, "{refusals} of them never began or were done at once");
+}
+
+/// Four clients create one graph while its space comes and goes, and write to it as soon as they
+/// were told of it: whoever was told has it, and finds what was acknowledged.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_graph_that_somebody_was_told_of_is_not_taken_back() {
+    let dir = Path::new("/data");
+    for room in (0..12_000).step_by(3_000) {
+        let disk = SimDisk::new();
+        let node = with_old(&disk, dir).await;
+        disk.set_capacity(Some(used(&disk) + room));
+        let clients = (0..4).map(|client| {
+            let node = node.clone();
+            tokio::spawn(async move {
+                let began = Instant::now();
+                let (told, _) = loop {
+                    match node.create("new".into(), many_shards()).await {
+                        Ok(created) => break created,
+                        Err(refused) => assert_eq!(refused.code, Code::DiskFull, "{refused}"),
+                    }
+                    assert!(began.elapsed() < Duration::from_secs(20), "there is no space");
+                    tokio::time::sleep(Duration::from_millis(client)).await;
+                };
+                for op in one_each() {
+                    write(&node, &told, op, None).await.expect("it is there");
+                }
+                told.id
+            })
+        });
+        let clients: Vec<_> = clients.collect();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        disk.set_capacity(None);
+        for client in clients {
+            let told = client.await.expect("served");
+            assert_eq!(node.graph("new").expect("there").id, told);
+        }
+        node.shutdown().await.expect("stopped");
+    }
+}
+
+/// The power goes between the log and the shards, and the next start finds no space for them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_graph_without_its_shards_is_unready_until_there_is_space_and_asks_for_nothing_more() {
+    let dir = Path::new("/data");
+    for point in 0..100 {
+        let disk = SimDisk::new();
+        let node = with_old(&disk, dir).await;
+        disk.fail_from(disk.sync_points() + point);
+        let created = node.create("new".into(), many_shards()).await;
+        drop(node);
+        disk.crash(Tear::Lost);
+        disk.set_capacity(Some(used(&disk)));
+        let node = open(&disk, dir).await;
+        let Some(graph) = node.graph("new").filter(|_| created.is_err()) else {
+            assert_eq!(shards_failed(&node), None, "{point}");
+            node.shutdown().await.expect("stopped");
+            continue;
+        };
+        let failed = shards_failed(&node).expect("some of them are missing");
+        assert!(failed.contains("graph new") && failed.contains("of 64 shards"), "{failed}");
+        // It is tried, and fails, and is tried again.
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        assert!(shards_failed(&node).is_some());
+        disk.set_capacity(None);
+        let began = Instant::now();
+        while let Some(failed) = shards_failed(&node) {
+            assert!(began.elapsed() < Duration::from_secs(20), "{failed}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        for op in one_each() {
+            write(&node, &graph, op, None).await.expect("written");
+        }
+        node.shutdown().await.expect("stopped");
+        return;
+    }
+    panic!("no crash fell between log and shards");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_on_a_full_disk_is_none_that_failed_and_loses_nothing() {
+    let (disk, dir) = (SimDisk::new(), Path::new("/data"));
+    let node = with_old(&disk, dir).await;
+    let (new, _) = node.create("new".into(), many_shards()).await.expect("created");
+    for op in one_each() {
+        write(&node, &new, op, None).await.expect("written");
+    }
+    disk.set_capacity(Some(used(&disk)));
+    node.shutdown().await.expect("it is in the log");
+    drop(node);
+
+    // The power may go, too.
+    disk.crash(Tear::Lost);
+    for capacity in [Some(used(&disk)), None] {
+        disk.set_capacity(capacity);
+        let node = open(&disk, dir).await;
+        let kept = node.graph("new").expect("created");
+        assert_eq!(kept, new);
+        for op in one_each() {
+            let entity = op[0].entity();
+            let at = read_at(&node, &new, entity.0, entity.0.into());
+            let found = node.count(at, KeyRange::entity(entity), None).await.expect("read");
+            assert_eq!(found.count, 1, "{entity}");
+        }
+        node.shutdown().await.expect("stopped");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_whose_disk_fails_otherwise_has_failed() {
+    let (disk, dir) = (SimDisk::new(), Path::new("/data"));
+    let node = with_old(&disk, dir).await;
+    node.create("new".into(), many_shards()).await.expect("created");
+    disk.set_write_error(Some(ErrorKind::PermissionDenied));
+    node.shutdown().await.expect_err("the catalogue is not saved");
 }

@@ -7,10 +7,9 @@ use hopbine_proto::GraphId;
 use hopbine_proto::graph::{GraphConfig, GraphInfo, GraphPatch};
 use hopbine_proto::status::{Code, Problem};
 use std::future::Future;
-use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
-use tracing::error;
+use tracing::{error, warn};
 
 /// Bytes of names that are registered at once.
 const REGISTER_BYTES_MAX: usize = 1 << 20;
@@ -47,37 +46,42 @@ impl Node {
         let command = CatalogueCommand::Create { name, config, node: self.id };
         let node = self.clone();
         to_its_end(async move {
-            match node.propose_meta(&command, node.shaping_deadline()).await? {
-                CatalogueReply::Graph(graph, fresh) => {
-                    let hosted = node.host_graph(&graph).await.map_err(node_problem);
-                    if hosted.is_err() && fresh {
-                        node.take_back(&graph).await;
-                    }
-                    hosted.map(|()| (graph, fresh))
-                }
-                other => Err(unexpected(&other)),
+            let shaping = node.shaping.lock().await;
+            let (graph, fresh) = match node.propose_meta(&command, node.shaping_deadline()).await? {
+                CatalogueReply::Graph(graph, fresh) => (graph, fresh),
+                other => return Err(unexpected(&other)),
+            };
+            let hosted = match fresh {
+                true => node.host_new(&graph).await,
+                false => node.host_rest(&graph).await,
+            };
+            let Err(failure) = hosted else { return Ok((graph, fresh)) };
+            let gone = fresh && node.take_back(&graph).await;
+            drop(shaping);
+            if gone && let Err(error) = node.unhost_graph(&graph).await {
+                warn!(%error, graph = %graph.name, "the next start removes what was made of it");
             }
+            Err(node_problem(failure))
         })
         .await
     }
 
-    /// Drops a new graph of which no shard could be made, so that nobody has to make them later.
-    /// One that is there in part may have been written to, and stays to be completed.
-    async fn take_back(&self, graph: &GraphInfo) {
-        let shaping = self.shaping.lock().await;
-        let known = self.graph(&graph.name).is_some_and(|known| known.id == graph.id);
-        if !known || graph.shards.iter().any(|shard| self.find(shard.id).is_some()) {
-            return;
-        }
+    /// Takes a graph out of the catalogue that the caller has put there, holding `shaping` since
+    /// before: no other creation was told of it, and none of its shards was served. Returns whether
+    /// this call took it out; else it is noted as one whose shards are made later.
+    async fn take_back(&self, graph: &GraphInfo) -> bool {
         let command = CatalogueCommand::Drop { name: graph.name.clone() };
         let dropped = self.propose_meta(&command, self.shaping_deadline()).await;
-        drop(shaping);
-        if let Ok(CatalogueReply::Dropped(graph)) = &dropped
-            && self.unhost_graph(graph).await.is_ok()
-        {
-            return;
+        match dropped {
+            Ok(CatalogueReply::Dropped(_)) => return true,
+            // Another call has dropped it, and removes what is there of it.
+            Err(problem) if problem.code == Code::GraphNotFound => {}
+            dropped => {
+                self.note_missing(graph);
+                warn!(graph = %graph.name, ?dropped, "a graph is left whose shards are made later");
+            }
         }
-        error!(graph = %graph.name, ?dropped, "a graph without its shards is left");
+        false
     }
 
     /// Changes a graph that is at `version`.
@@ -174,14 +178,7 @@ async fn to_its_end<T: Send + 'static>(
 
 fn node_problem(error: NodeError) -> Problem {
     error!(%error, "a graph could not be shaped");
-    let code = match &error {
-        NodeError::Io { source, .. }
-            if matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) =>
-        {
-            Code::DiskFull
-        }
-        _ => Code::ShardUnavailable,
-    };
+    let code = if error.is_disk_full() { Code::DiskFull } else { Code::ShardUnavailable };
     let problem = Problem::new(code, error.to_string()).retry_after_ms(1_000);
     if code == Code::DiskFull { problem.hint(MAKE_SPACE) } else { problem }
 }

@@ -16,16 +16,17 @@ impl Node {
     /// All checks, always in the same order. Cheap: nothing is read from disk.
     pub fn health(&self) -> Vec<Check> {
         let stopping = self.stopping.load(Ordering::SeqCst);
-        let damaged: Vec<String> =
+        let mut shards: Vec<String> =
             self.all_hosted().iter().filter_map(|hosted| hosted.damaged.get().cloned()).collect();
-        let damaged = (!damaged.is_empty()).then(|| damaged.join("; "));
+        shards.extend(self.unmade());
+        let shards = (!shards.is_empty()).then(|| shards.join("; "));
         let full = (self.upkeep.disk_full() || self.groups.space_pressure())
             .then(|| "no space for new data".to_owned());
         vec![
             Check { name: "running", failed: stopping.then(|| "shutting down".to_owned()) },
             Check { name: "log", failed: self.failure() },
             Check { name: "disk", failed: full },
-            Check { name: "shards", failed: damaged },
+            Check { name: "shards", failed: shards },
         ]
     }
 

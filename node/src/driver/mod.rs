@@ -1,6 +1,7 @@
 //! The moving parts of a node.
 //!
-//! - `node.rs` opening, hosting shards, shutting down
+//! - `node.rs` opening, shutting down
+//! - `hosting.rs` the shards of graphs come to be served
 //! - `graphs.rs` graphs come, change and go
 //! - `removal.rs` what is left of a dropped graph goes
 //! - `upkeep.rs` flush, compaction, purge and scrub in the background
@@ -8,6 +9,7 @@
 
 mod graphs;
 mod health;
+mod hosting;
 mod node;
 mod removal;
 mod upkeep;

@@ -1,4 +1,4 @@
-//! A node from opening its folder to its shutdown: groups, shards and their upkeep.
+//! A node from opening its folder to its shutdown: its parts, its groups, the catalogue's commands.
 //! Calls of coordinators are answered in `server.rs`.
 
 use super::upkeep::Upkeep;
@@ -6,22 +6,19 @@ use crate::catalogue::{Catalogue, CatalogueCommand, CatalogueReply};
 use crate::config::NodeConfig;
 use crate::disk::{self, FolderLock, Identity};
 use crate::error::{MAKE_SPACE, NodeError};
-use crate::folder::{NOTHING_LEFT, folders_of_dropped, is_empty, refuse_unknown};
+use crate::folder::{NOTHING_LEFT, is_empty};
 use crate::meta::{self, Meta};
 use crate::replica::Replica;
 use crate::views::Views;
-use futures::StreamExt;
 use hopbine_proto::disk::{Disk, OsDisk};
 use hopbine_proto::driver::{SystemClock, Threads};
-use hopbine_proto::graph::GraphInfo;
-use hopbine_proto::shard_map::ShardDescriptor;
 use hopbine_proto::status::{Code, Problem};
 use hopbine_proto::{Clock, Epoch, GraphId, GroupId, NodeId, ReplicaId, ShardId, Spawn};
 use hopbine_raft::{
     Command, Founding, Group, Groups, LogError, Machine, NoPeers, RaftConfig, RaftError, World,
 };
-use hopbine_shard_store::{Shard, ShardConfig, StoreError};
-use std::collections::BTreeMap;
+use hopbine_shard_store::Shard;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
@@ -31,8 +28,6 @@ use tracing::{info, warn};
 /// The group of the catalogue, and its only replica in a cluster of one.
 pub(super) const CATALOGUE: GroupId = GroupId(0);
 const CATALOGUE_REPLICA: ReplicaId = ReplicaId(1);
-/// Shards opened or created side by side.
-const HOSTED_AT_ONCE: usize = 32;
 /// How long a group may take until it serves: replaying its log is most of it.
 const START_DEADLINE: Duration = Duration::from_secs(600);
 /// How long a stop waits for a graph that is being created.
@@ -76,8 +71,11 @@ pub struct Node {
     pub(crate) stopping: AtomicBool,
     /// Monotonic milliseconds before which nothing is scrubbed.
     pub(crate) scrub_due: AtomicU64,
-    /// Held while the list of hosted shards follows the catalogue.
+    /// Held while the list of hosted shards follows the catalogue: of a new graph from before it is
+    /// in the catalogue, so that whoever finds it there finds it made, or taken back.
     pub(crate) shaping: tokio::sync::Mutex<()>,
+    /// Graphs of which a shard could not be made and is not yet.
+    pub(super) unmade: Mutex<BTreeSet<GraphId>>,
     lock: Mutex<Option<FolderLock>>,
 }
 
@@ -162,6 +160,7 @@ impl Node {
             stopping: AtomicBool::new(false),
             scrub_due: AtomicU64::new(0),
             shaping: tokio::sync::Mutex::default(),
+            unmade: Mutex::default(),
             lock: Mutex::new(lock),
         });
         node.found(identity).await?;
@@ -197,7 +196,8 @@ impl Node {
     }
 
     /// Stops taking calls, makes everything durable in segments, and closes the groups. Safe to
-    /// skip: a process that is killed instead replays its log at the next start.
+    /// skip: a process that is killed instead replays its log at the next start. So a full disk,
+    /// which takes neither segments nor the catalogue's file, is no failure.
     pub async fn shutdown(self: &Arc<Self>) -> Result<(), NodeError> {
         if self.stopping.swap(true, Ordering::SeqCst) {
             return Ok(());
@@ -213,7 +213,13 @@ impl Node {
         if ended && shaped.is_ok() {
             *self.lock.lock().unwrap_or_else(PoisonError::into_inner) = None;
         }
-        saved.map(|_| ())
+        match saved {
+            Err(failure) if failure.is_disk_full() && self.failure().is_none() => {
+                warn!(error = %failure, "no space: the next start reads it from the log");
+                Ok(())
+            }
+            saved => saved.map(|_| ()),
+        }
     }
 
     /// Gives a new cluster its identity, and keeps that it has one.
@@ -237,119 +243,6 @@ impl Node {
         })?;
         info!(node = %self.id, "founded a cluster");
         Ok(())
-    }
-
-    /// Hosts every shard of the catalogue, and removes the folders of shards whose graphs were
-    /// dropped. Touches nothing before it is clear that log, catalogue, shards and this node's
-    /// number belong together.
-    async fn host_all(self: &Arc<Self>) -> Result<(), NodeError> {
-        let catalogue = self.catalogue();
-        let dropped = folders_of_dropped(self.parts.disk.as_ref(), &self.dir, &catalogue, self.id)?;
-        refuse_unknown(self.groups.known(), &catalogue)?;
-        let data = &self.parts.disk;
-        data.create_dir(&self.dir.join("shards"))
-            .and_then(|()| data.sync_dir(&self.dir))
-            .map_err(NodeError::io("create the shards folder"))?;
-        let graphs = catalogue.graphs();
-        let shards =
-            graphs.flat_map(|graph| graph.shards.iter().map(move |shard| (&**graph, shard)));
-        self.host_each(shards, true).await?;
-        self.remove_leftovers(dropped).await
-    }
-
-    async fn host(
-        self: &Arc<Self>,
-        graph: &GraphInfo,
-        descriptor: &ShardDescriptor,
-        starting: bool,
-    ) -> Result<(), NodeError> {
-        let Some((replica_id, _)) =
-            descriptor.replicas.iter().find(|(_, node)| *node == self.id).copied()
-        else {
-            return Ok(());
-        };
-        let id = descriptor.id;
-        let config = ShardConfig {
-            memtable_bytes_max: self.config.memtable_bytes_max,
-            merge_memory_max: self.config.merge_memory_max,
-            ..ShardConfig::of_graph(id, descriptor.range, descriptor.epoch, &graph.config)
-        };
-        let dir = self.dir.join("shards").join(id.to_string());
-        let data = self.parts.disk.clone();
-        let opened = tokio::task::spawn_blocking(move || {
-            let known = data.len(&dir.join("MANIFEST")).ok().flatten().is_some();
-            let opened = match known {
-                true => Shard::open(data, &dir, config),
-                false => Shard::create(data, &dir, config),
-            };
-            (known, opened)
-        });
-        let opened = opened.await.map_err(|error| shard_error(id, &error.to_string()))?;
-        if let (false, Err(StoreError::DiskFull(failure))) = &opened
-            && starting
-        {
-            // It never held anything. What it needs is a node on which a graph can be dropped.
-            warn!(error = %failure, shard = %id, graph = %graph.name, "no space to make it");
-            return Ok(());
-        }
-        let shard = Arc::new(opened.1.map_err(|error| store_error(id, error))?);
-        let upkeep = self.upkeep.clone();
-        let replica = Replica::new(shard.clone(), Box::new(move || upkeep.wake()));
-        let replica = Arc::new(replica.map_err(|error| shard_error(id, &error.to_string()))?);
-        let clock = self.parts.clock.as_ref();
-        let number = GroupId(id.0);
-        let group = start_group(&self.groups, clock, number, replica_id, replica.clone()).await?;
-        let hosted = Arc::new(Hosted {
-            graph: graph.id,
-            alone: graph.shards.len() == 1,
-            epoch: descriptor.epoch,
-            shard,
-            replica,
-            group,
-            damaged: OnceLock::new(),
-            dropped: AtomicBool::new(false),
-            merge_due: AtomicU64::new(0),
-            merges_failed: AtomicU32::new(0),
-        });
-        self.hosted.write().unwrap_or_else(PoisonError::into_inner).insert(id, hosted);
-        Ok(())
-    }
-
-    /// Creates the shards of a new graph; those that are there already are left alone.
-    pub(crate) async fn host_graph(self: &Arc<Self>, graph: &GraphInfo) -> Result<(), NodeError> {
-        let _shaping = self.shaping.lock().await;
-        let there = self.catalogue().graphs().any(|known| known.id == graph.id);
-        if !there || self.stopping.load(Ordering::SeqCst) {
-            // Dropped between its creation and here, or left to the next start.
-            return Ok(());
-        }
-        let missing = graph.shards.iter().filter(|shard| self.find(shard.id).is_none());
-        let missing: Vec<_> = missing.map(|shard| (graph, shard)).collect();
-        self.host_each(missing, false).await
-    }
-
-    /// Makes what there was no space for before.
-    pub(crate) async fn host_missing(self: &Arc<Self>) {
-        let graphs: Vec<Arc<GraphInfo>> = self.catalogue().graphs().cloned().collect();
-        for graph in graphs {
-            if let Err(failure) = self.host_graph(&graph).await {
-                warn!(error = %failure, graph = %graph.name, "its shards are made later");
-            }
-        }
-    }
-
-    /// Hosts many shards, some at a time: they share the syncs that each begins with.
-    async fn host_each<'a>(
-        self: &Arc<Self>,
-        shards: impl IntoIterator<Item = (&'a GraphInfo, &'a ShardDescriptor)>,
-        starting: bool,
-    ) -> Result<(), NodeError> {
-        let hosting = shards.into_iter().map(|(graph, shard)| self.host(graph, shard, starting));
-        let hosting: Vec<_> = hosting.collect();
-        // Each to its end, also when another fails: a group half started could not be tried again.
-        let hosted: Vec<Result<(), NodeError>> =
-            futures::stream::iter(hosting).buffer_unordered(HOSTED_AT_ONCE).collect().await;
-        hosted.into_iter().collect()
     }
 
     pub(crate) fn find(&self, shard: ShardId) -> Option<Arc<Hosted>> {
@@ -389,7 +282,7 @@ impl Node {
 }
 
 /// Starts a group of one voter and waits until it has applied all that its log holds.
-async fn start_group(
+pub(super) async fn start_group(
     groups: &Arc<Groups>,
     clock: &dyn Clock,
     id: GroupId,
@@ -419,21 +312,6 @@ pub(super) fn group_error(group: GroupId, error: RaftError) -> NodeError {
         }
         _ => NodeError::Group { group: group.0, reason: error.to_string() },
     }
-}
-
-/// A shard that did not open: a file that is wrong is another matter than a disk that fails.
-fn store_error(shard: ShardId, error: StoreError) -> NodeError {
-    let doing = format!("open shard {shard}");
-    match error {
-        StoreError::Io(source) | StoreError::DiskFull(source) | StoreError::SyncFailed(source) => {
-            NodeError::Io { doing, source }
-        }
-        other => shard_error(shard, &other.to_string()),
-    }
-}
-
-fn shard_error(shard: ShardId, reason: &str) -> NodeError {
-    NodeError::Damaged { file: format!("shards/{shard}"), reason: reason.to_owned() }
 }
 
 /// What a user is told when a group did not take a command.

@@ -35,6 +35,7 @@ impl Node {
                 // The next start does it.
                 return Ok(());
             }
+            self.unmade.lock().unwrap_or_else(PoisonError::into_inner).remove(&graph.id);
             let mut hosted = self.hosted.write().unwrap_or_else(PoisonError::into_inner);
             graph.shards.iter().map(|shard| (shard.id, hosted.remove(&shard.id))).collect()
         };

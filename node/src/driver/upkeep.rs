@@ -1,4 +1,5 @@
-//! Work that no request waits for: flush, compaction, purge of the log, scrub.
+//! Work that no request waits for: flush, compaction, purge of the log, scrub, and the making of
+//! shards that graphs lack.
 //!
 //! Three threads, so that a long compaction never holds up the flush that writers depend on, and
 //! neither of the two a scrub, which takes longest and is never urgent. The first two go over all
@@ -21,6 +22,8 @@ const STOP_PATIENCE: Duration = Duration::from_secs(10);
 /// Pause after a merge that failed: doubles with each further one, up to 32 times.
 const MERGE_PAUSE: Duration = Duration::from_secs(30);
 const MERGE_DOUBLINGS_MAX: u32 = 5;
+/// Pause between tries to make shards that graphs lack: each takes space that the log may need.
+const MAKE_PAUSE: Duration = Duration::from_secs(5);
 /// How soon the drop of a graph looks again whether that work has ended: first, and at most. The
 /// end of a group, which is what it mostly waits for, takes a millisecond.
 const FORGET_LOOK: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
@@ -34,6 +37,8 @@ pub(crate) struct Upkeep {
     /// Grows with every finished piece of work.
     progress: watch::Sender<u64>,
     disk_full: AtomicBool,
+    /// Monotonic milliseconds before which no missing shard is made; the largest while one is.
+    make_due: AtomicU64,
     /// Whether a piece of work failed since a stop last looked.
     troubled: AtomicBool,
     failure: Mutex<Option<String>>,
@@ -65,6 +70,7 @@ impl Default for Upkeep {
             woken: Condvar::new(),
             progress: watch::Sender::new(0),
             disk_full: AtomicBool::new(false),
+            make_due: AtomicU64::new(0),
             troubled: AtomicBool::new(false),
             failure: Mutex::default(),
             running: AtomicU64::new(0),
@@ -232,7 +238,7 @@ impl Upkeep {
         drop(self.woken.wait_timeout_while(signal, TICK, waits));
     }
 
-    fn flush_all(&self, node: &Node, runtime: &tokio::runtime::Handle) {
+    fn flush_all(&self, node: &Arc<Node>, runtime: &tokio::runtime::Handle) {
         let mut full = false;
         let pinning = node.groups.pinning();
         for hosted in node.hosted_ids().into_iter().filter_map(|id| node.find(id)) {
@@ -263,17 +269,36 @@ impl Upkeep {
             error!("no space for new data: writes are refused until there is some");
         } else if was_full && !full {
             info!("there is space again");
+            self.make_due.store(0, Ordering::Relaxed);
+        }
+        if !full {
+            self.make_missing(node, runtime);
         }
         node.views.drop_expired(node.parts.clock.monotonic());
     }
 
+    /// Has the shards made that graphs lack, when it is time to try; nothing waits for them.
+    fn make_missing(&self, node: &Arc<Node>, runtime: &tokio::runtime::Handle) {
+        let due = now_ms(node) >= self.make_due.load(Ordering::Relaxed);
+        let closing = self.closing.load(Ordering::SeqCst);
+        if !due || closing || node.groups.space_pressure() || !node.lacks_shards() {
+            return;
+        }
+        self.make_due.store(u64::MAX, Ordering::Relaxed);
+        let node = node.clone();
+        runtime.spawn(async move {
+            node.host_missing().await;
+            let due = now_ms(&node) + MAKE_PAUSE.as_millis() as u64;
+            node.upkeep.make_due.store(due, Ordering::Relaxed);
+        });
+    }
+
     fn compact_all(&self, node: &Node) {
-        let now = || node.parts.clock.monotonic().as_millis() as u64;
         for hosted in node.hosted_ids().into_iter().filter_map(|id| node.find(id)) {
             // A disk too full for a merge stays as it is; trying again at once would only take the
             // space that the log needs, time after time.
             while !self.closing.load(Ordering::SeqCst)
-                && now() >= hosted.merge_due.load(Ordering::Relaxed)
+                && now_ms(node) >= hosted.merge_due.load(Ordering::Relaxed)
                 && self.step(&hosted, &mut false, |shard| {
                     let merged = shard.compact_paced(&mut |bytes| self.pace(node, &hosted, bytes));
                     let failed = match &merged {
@@ -283,7 +308,7 @@ impl Upkeep {
                     hosted.merges_failed.store(failed, Ordering::Relaxed);
                     if let Some(doublings) = failed.checked_sub(1) {
                         let pause = MERGE_PAUSE * 2u32.pow(doublings.min(MERGE_DOUBLINGS_MAX));
-                        let due = now() + pause.as_millis() as u64;
+                        let due = now_ms(node) + pause.as_millis() as u64;
                         hosted.merge_due.store(due, Ordering::Relaxed);
                     }
                     merged
@@ -371,7 +396,7 @@ impl Upkeep {
     /// The shard after `last`, in the order of their numbers, when it is time to scrub one.
     fn next_to_scrub(&self, node: &Node, last: Option<ShardId>) -> Option<Arc<Hosted>> {
         let pause = node.config.scrub_pause_ms;
-        let now = node.parts.clock.monotonic().as_millis() as u64;
+        let now = now_ms(node);
         let due = node.scrub_due.load(Ordering::Relaxed);
         if pause == 0 || now < due || self.closing.load(Ordering::SeqCst) {
             return None;
@@ -403,6 +428,11 @@ impl Upkeep {
             scrubbed.map(|()| false)
         });
     }
+}
+
+/// Monotonic milliseconds on the clock of `node`.
+fn now_ms(node: &Node) -> u64 {
+    node.parts.clock.monotonic().as_millis() as u64
 }
 
 /// Whether something of a shard waits for a flush or a merge that will come. Asked off the async
