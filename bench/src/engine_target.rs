@@ -75,7 +75,7 @@ pub async fn load(
     let batches = facts.len().div_ceil(LOAD_BATCH);
     for (at, batch) in facts.chunks(LOAD_BATCH).enumerate() {
         let wait = if at + 1 == batches { Wait::Indexed } else { Wait::Committed };
-        let options = WriteOptions { wait, timeout: LOAD_TIMEOUT, idempotency_key: None };
+        let options = WriteOptions { wait, timeout: LOAD_TIMEOUT, ..WriteOptions::default() };
         let inputs = batch.iter().map(fact_input).collect::<Result<Vec<_>, _>>()?;
         let deadline = Instant::now() + LOAD_TIMEOUT;
         loop {

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use hopbine_coordinator::server::{self, AlwaysReady, HttpConfig, Surface};
 use hopbine_node::NodeConfig;
 use http_body_util::{BodyExt, Full};
+use hyper::header::{HOST, HeaderValue};
 use hyper::{HeaderMap, Request};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -68,7 +69,9 @@ impl Embedded {
     ) -> Result<(u16, HeaderMap, Bytes), Failure> {
         let broken = |error: &dyn std::fmt::Display| Failure::Failed(format!("answer: {error}"));
         let open = self.open.get().expect("a folder is made before anything is asked of it");
-        let request = request.map(Body::new);
+        let mut request = request.map(Body::new);
+        // As every request of HTTP/1.1 has one.
+        request.headers_mut().insert(HOST, HeaderValue::from_static("localhost"));
         let response =
             open.router.clone().oneshot(request).await.map_err(|error| broken(&error))?;
         let (parts, body) = response.into_parts();

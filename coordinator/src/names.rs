@@ -6,6 +6,15 @@ use hopbine_proto::limits;
 use hopbine_proto::status::{Code, Problem};
 use hopbine_proto::{EntityId, FactKey, KeyRange, RelationId, name_id, relation_name_id};
 
+/// What may stand for an entity or target in a `u64` graph.
+pub const ENTITY_NUMBERS: &str =
+    "ids of this graph are whole numbers from 0 to 18446744073709551615";
+/// What may stand for a relation there.
+pub const RELATION_NUMBERS: &str = "relations of this graph are whole numbers from 0 to 4294967295";
+/// What may stand for an entity or target in a `names` graph.
+pub const ENTITY_NAMES: &str = "this graph has names as ids, not numbers";
+/// What may stand for a relation there.
+pub const RELATION_NAMES: &str = "this graph has names as relations, not numbers";
 /// Names shown in the hint for an unknown relation.
 const NEAR_NAMES_MAX: usize = 3;
 /// Steps of comparing letters for one hint: about half a millisecond.
@@ -30,12 +39,8 @@ pub fn entity_id(
 ) -> Result<EntityId, Problem> {
     match (kind, entity) {
         (IdKind::U64, EntityRef::Number(number)) => Ok(EntityId(*number)),
-        (IdKind::U64, EntityRef::Name(_)) => {
-            Err(invalid(at(), "this graph has numbers as ids, not names"))
-        }
-        (IdKind::Names, EntityRef::Number(_)) => {
-            Err(invalid(at(), "this graph has names as ids, not numbers"))
-        }
+        (IdKind::U64, EntityRef::Name(_)) => Err(invalid(at(), ENTITY_NUMBERS)),
+        (IdKind::Names, EntityRef::Number(_)) => Err(invalid(at(), ENTITY_NAMES)),
         (IdKind::Names, EntityRef::Name(name)) => match name_fault(name) {
             None => Ok(name_id(name)),
             Some(fault) => Err(invalid(at(), fault)),
@@ -52,14 +57,10 @@ pub fn new_relation_id(
     match (kind, relation) {
         (IdKind::U64, RelationRef::Number(number)) => match u32::try_from(*number) {
             Ok(number) => Ok(RelationId(number)),
-            Err(_) => Err(invalid(at(), format!("a relation number is at most {}", u32::MAX))),
+            Err(_) => Err(invalid(at(), RELATION_NUMBERS)),
         },
-        (IdKind::U64, RelationRef::Name(_)) => {
-            Err(invalid(at(), "this graph has numbers as relations, not names"))
-        }
-        (IdKind::Names, RelationRef::Number(_)) => {
-            Err(invalid(at(), "this graph has names as relations, not numbers"))
-        }
+        (IdKind::U64, RelationRef::Name(_)) => Err(invalid(at(), RELATION_NUMBERS)),
+        (IdKind::Names, RelationRef::Number(_)) => Err(invalid(at(), RELATION_NAMES)),
         (IdKind::Names, RelationRef::Name(name)) if &**name == "*" => {
             Err(invalid(at(), "* stands for every relation and is no name"))
         }

@@ -7,6 +7,7 @@ use hopbine_proto::call::{Freshness, SeedMode, Wait};
 use hopbine_proto::graph::EfSearch;
 use hopbine_proto::limits;
 use hopbine_proto::score::ScoreMode;
+use hopbine_proto::status::Problem;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use std::sync::Arc;
@@ -376,6 +377,8 @@ pub struct CallOptions {
     pub consistency: Freshness,
     /// A `Consistency-Token` of an earlier reply: at least the writes that it stands for.
     pub token: Option<String>,
+    /// Where the token was given.
+    pub token_in: Origin,
     /// For the whole call, from its beginning; 1 ms to 10 min, default 2 s.
     pub timeout: Duration,
     /// At the deadline or with a shard down: a labelled partial answer instead of an error.
@@ -394,12 +397,34 @@ impl Default for CallOptions {
         Self {
             consistency: Freshness::Bounded { max_staleness: limits::MAX_STALENESS_DEFAULT },
             token: None,
+            token_in: Origin::Body,
             timeout: limits::TIMEOUT_DEFAULT,
             allow_partial: false,
             explain: Explain::None,
             request_id: None,
             request_bytes: 0,
         }
+    }
+}
+
+/// Where a caller gave what may stand in the request or beside it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Origin {
+    /// In a field of the request.
+    #[default]
+    Body,
+    /// Where these words say: no place in the request leads there.
+    Beside(&'static str),
+}
+
+impl Origin {
+    /// `problem` of a value that was given here: it points into the request, or says where else.
+    pub fn place(self, mut problem: Problem) -> Problem {
+        if let Self::Beside(place) = self {
+            problem.errors.clear();
+            problem.detail = format!("{place}: {}", problem.detail);
+        }
+        problem
     }
 }
 
@@ -412,11 +437,18 @@ pub struct WriteOptions {
     pub timeout: Duration,
     /// Makes a retried batch apply once: 1 to 256 bytes.
     pub idempotency_key: Option<String>,
+    /// Where the key was given.
+    pub key_in: Origin,
 }
 
 impl Default for WriteOptions {
     fn default() -> Self {
         // A write waits for a disk sync and perhaps for a flush: far longer than a read.
-        Self { wait: Wait::Committed, timeout: Duration::from_secs(30), idempotency_key: None }
+        Self {
+            wait: Wait::Committed,
+            timeout: Duration::from_secs(30),
+            idempotency_key: None,
+            key_in: Origin::Body,
+        }
     }
 }

@@ -7,7 +7,7 @@
 use crate::names::{self, invalid, problem_at};
 use crate::request::RelationRef;
 use hopbine_proto::filter::{Bounds, Condition, Filter, Scalar};
-use hopbine_proto::graph::GraphInfo;
+use hopbine_proto::graph::{GraphInfo, IdKind};
 use hopbine_proto::limits::{FILTER_CONDITIONS_MAX, FILTER_DEPTH_MAX, FILTER_VALUES_MAX};
 use hopbine_proto::status::{Code, Problem};
 use serde_json::Value;
@@ -171,23 +171,28 @@ impl Parser<'_> {
             Value::Array(list) => &list[..],
             one => {
                 let place = || pointer.to_owned();
-                let id = names::relation_id(self.graph, &relation_ref(one, place)?, place)?;
+                let id = names::relation_id(self.graph, &self.relation_ref(one, place)?, place)?;
                 return Ok(Condition::Relation(vec![id]));
             }
         };
         let mut relations = Vec::with_capacity(list.len());
         for (i, relation) in list.iter().enumerate() {
-            relations.push(relation_ref(relation, || format!("{pointer}/{i}"))?);
+            relations.push(self.relation_ref(relation, || format!("{pointer}/{i}"))?);
         }
         Ok(Condition::Relation(names::relation_ids(self.graph, &relations, pointer)?))
     }
-}
 
-fn relation_ref(value: &Value, place: impl Fn() -> String) -> Result<RelationRef, Problem> {
-    match (value.as_str(), value.as_u64()) {
-        (Some(name), _) => Ok(RelationRef::Name(name.into())),
-        (_, Some(number)) => Ok(RelationRef::Number(number)),
-        _ => Err(bad(place(), "a relation is a name or a number")),
+    fn relation_ref(
+        &self,
+        value: &Value,
+        place: impl Fn() -> String,
+    ) -> Result<RelationRef, Problem> {
+        match (value.as_str(), value.as_u64()) {
+            (Some(name), _) => Ok(RelationRef::Name(name.into())),
+            (_, Some(number)) => Ok(RelationRef::Number(number)),
+            _ if self.graph.config.ids == IdKind::U64 => Err(bad(place(), names::RELATION_NUMBERS)),
+            _ => Err(bad(place(), "a relation of this graph is a name")),
+        }
     }
 }
 

@@ -140,7 +140,8 @@ impl Engine {
         let cluster = self.parts.catalogue.cluster_id();
         let token = match &options.token {
             None => Indexes::new(),
-            Some(text) => token::read_consistency_token(cluster, &graph, text)?,
+            Some(text) => token::read_consistency_token(cluster, &graph, text)
+                .map_err(|problem| options.token_in.place(problem))?,
         };
         Ok(Call {
             graph,

@@ -102,7 +102,9 @@ fn check_options(options: &WriteOptions) -> Result<(), Problem> {
     if (1..=most).contains(&key.len()) {
         return Ok(());
     }
-    Err(invalid("/idempotency_key", format!("must be 1 to {most} bytes, not {}", key.len())))
+    let problem =
+        invalid("/idempotency_key", format!("must be 1 to {most} bytes, not {}", key.len()));
+    Err(options.key_in.place(problem))
 }
 
 /// The keys to delete, as given and as ids.

@@ -5,6 +5,8 @@
 use std::future::Future;
 use std::io::{Error, ErrorKind, IoSlice, Result};
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -12,6 +14,21 @@ use tokio::time::{Sleep, sleep};
 
 /// How a client of HTTP/2 that asks for no other version begins.
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Whether a write of a stream waits for its peer, for those who no longer have the stream.
+#[derive(Clone, Debug, Default)]
+pub struct Stalled(Arc<AtomicBool>);
+
+impl Stalled {
+    /// Whether one waits now.
+    pub fn is_set(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn set(&self, waits: bool) {
+        self.0.store(waits, Ordering::SeqCst);
+    }
+}
 
 /// `inner`, but a write that waits longer than `patience` for its peer fails, as do all later ones.
 #[derive(Debug)]
@@ -21,18 +38,24 @@ pub struct BoundedWrites<S> {
     /// Whether nothing was read yet, and HTTP/1 is what is spoken.
     fresh: bool,
     /// Runs from the moment that a write has to wait until one gets on.
-    stalled: Option<Pin<Box<Sleep>>>,
+    patient: Option<Pin<Box<Sleep>>>,
+    stalled: Stalled,
 }
 
 impl<S> BoundedWrites<S> {
     /// `inner` with this patience, for HTTP/1; it needs a tokio runtime with time.
     pub fn new(inner: S, patience: Duration) -> Self {
-        Self { inner, patience, fresh: true, stalled: None }
+        Self { inner, patience, fresh: true, patient: None, stalled: Stalled::default() }
     }
 
     /// The same for HTTP/2.
     pub fn of_http2(inner: S, patience: Duration) -> Self {
         Self { fresh: false, ..Self::new(inner, patience) }
+    }
+
+    /// Whether a write waits, for as long as there is the stream.
+    pub fn stalled(&self) -> Stalled {
+        self.stalled.clone()
     }
 
     /// What the caller hears of the outcome of a write.
@@ -42,12 +65,17 @@ impl<S> BoundedWrites<S> {
         context: &mut Context<'_>,
     ) -> Poll<Result<usize>> {
         if outcome.is_ready() {
-            self.stalled = None;
+            if self.patient.take().is_some() {
+                self.stalled.set(false);
+            }
             return outcome;
         }
-        let patience = self.patience;
-        let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(patience)));
-        ready!(stalled.as_mut().poll(context));
+        let (patience, stalled) = (self.patience, &self.stalled);
+        let patient = self.patient.get_or_insert_with(|| {
+            stalled.set(true);
+            Box::pin(sleep(patience))
+        });
+        ready!(patient.as_mut().poll(context));
         Poll::Ready(Err(Error::new(ErrorKind::TimedOut, "the client reads nothing of its reply")))
     }
 }

@@ -4,20 +4,25 @@
 use super::bounded_writes::BoundedWrites;
 use super::grpc::{self, flow::Flow};
 use super::http::{Surface, router};
+use super::places::{Crowded, Desk, Place, Places, Turn};
 use axum::Router;
 use axum::body::Body;
-use axum::http::Request;
+use axum::http::{Request, Response};
+use bytes::Bytes;
 use futures::FutureExt;
-use hyper::body::Incoming;
+use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
-use hyper_util::service::TowerToHyperService;
+use std::convert::Infallible;
 use std::future::Future;
+use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 use tower::ServiceExt;
 use tracing::{debug, info, warn};
@@ -64,10 +69,10 @@ pub async fn serve_all(
     surface: Arc<Surface>,
     shutdown: impl Future<Output = ()>,
 ) {
-    let slots = Arc::new(Semaphore::new(surface.config.connections_max));
+    let places = Places::new(surface.config.connections_max);
     let graceful = GracefulShutdown::new();
     let doors = Doors::new(&listeners, &surface, &graceful);
-    doors.accept(&listeners, &slots, shutdown).await;
+    doors.accept(&listeners, &places, shutdown).await;
     surface.close();
     info!(requests = surface.gate.requests(), "shutting down");
     let drained = async {
@@ -75,7 +80,7 @@ pub async fn serve_all(
         surface.gate.idle().await;
     };
     let drained = timeout(surface.config.drain_timeout, drained);
-    doors.accept(&listeners, &slots, drained.map(|_| ())).await;
+    doors.accept(&listeners, &places, drained.map(|_| ())).await;
     drop((doors, listeners));
     // No request is under way any more: what is left are replies on their way to slow readers, and
     // connections that will never ask.
@@ -119,17 +124,17 @@ impl<'a> Doors<'a> {
     async fn accept(
         &self,
         listeners: &Listeners,
-        slots: &Arc<Semaphore>,
+        places: &Arc<Places>,
         until: impl Future<Output = ()>,
     ) {
         let until = until.shared();
-        let http =
-            accept(&listeners.http, slots, |stream, slot| self.http(stream, slot), until.clone());
+        let start = |stream, place| self.http(stream, place);
+        let http = accept(&listeners.http, places, start, until.clone());
         let grpc = async {
             match (&listeners.grpc, &self.grpc) {
                 (Some(listener), Some((router, builder))) => {
-                    let start = |stream, slot| self.grpc(router, builder, stream, slot);
-                    accept(listener, slots, start, until).await;
+                    let start = |stream, place| self.grpc(router, builder, stream, place);
+                    accept(listener, places, start, until).await;
                 }
                 _ => until.await,
             }
@@ -137,16 +142,17 @@ impl<'a> Doors<'a> {
         tokio::join!(http, grpc);
     }
 
-    fn http(&self, stream: TcpStream, slot: OwnedSemaphorePermit) {
-        let service = TowerToHyperService::new(self.http.clone());
-        let stream = TokioIo::new(BoundedWrites::new(stream, self.patience));
-        let connection = self.graceful.watch(self.http1.serve_connection(stream, service));
-        tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                debug!(?error, "a connection broke off");
-            }
-            drop(slot);
+    fn http(&self, stream: TcpStream, place: Place) {
+        let (desk, router) = (place.desk(), self.http.clone());
+        let service = service_fn(move |request| {
+            let router = router.clone();
+            answered(&desk, request, |request| router.oneshot(request))
         });
+        let stream = BoundedWrites::new(stream, self.patience);
+        let stalled = stream.stalled();
+        let connection = self.http1.serve_connection(TokioIo::new(stream), service);
+        let connection = self.graceful.watch(connection);
+        tokio::spawn(async move { told(place.serve(connection, &stalled).await) });
     }
 
     fn grpc(
@@ -154,55 +160,114 @@ impl<'a> Doors<'a> {
         router: &Router,
         builder: &http2::Builder<TokioExecutor>,
         stream: TcpStream,
-        slot: OwnedSemaphorePermit,
+        place: Place,
     ) {
         let flow = Arc::new(Flow::default());
-        let own = flow.clone();
-        let service = router.clone().map_request(move |mut request: Request<Incoming>| {
-            request.extensions_mut().insert(own.clone());
-            request.map(Body::new)
+        let (desk, router, own) = (place.desk(), router.clone(), flow.clone());
+        let service = service_fn(move |request| {
+            let (router, own) = (router.clone(), own.clone());
+            answered(&desk, request, |mut request| {
+                request.extensions_mut().insert(own);
+                router.oneshot(request)
+            })
         });
-        let stream = TokioIo::new(BoundedWrites::of_http2(stream, self.patience));
-        let service = TowerToHyperService::new(service);
-        let connection = self.graceful.watch(builder.serve_connection(stream, service));
+        let stream = BoundedWrites::of_http2(stream, self.patience);
+        let stalled = stream.stalled();
+        let connection = builder.serve_connection(TokioIo::new(stream), service);
+        let connection = self.graceful.watch(connection);
         let patience = self.patience;
         tokio::spawn(async move {
             tokio::select! {
-                ended = connection => if let Err(error) = ended {
-
-                    debug!(?error, "a connection broke off");
-                },
+                ended = place.serve(connection, &stalled) => told(ended),
                 () = flow.stuck(patience) => {
                     debug!("a connection was cut whose client read nothing of a reply");
                 }
             }
-            drop(slot);
         });
+    }
+}
+
+/// What became of a connection, for the log.
+fn told(ended: Option<hyper::Result<()>>) {
+    match ended {
+        Some(Ok(())) => {}
+        Some(Err(error)) => debug!(?error, "a connection broke off"),
+        None => debug!("an idle connection ended to make room for a new one"),
+    }
+}
+
+/// The answer to a request that counts at `desk` from now until the last byte of the answer is
+/// taken, or it is given up. An error, which ends the connection, when its place is another's.
+fn answered<A, F>(
+    desk: &Desk,
+    request: Request<Incoming>,
+    answer: A,
+) -> impl Future<Output = io::Result<Response<Counted>>> + use<A, F>
+where
+    A: FnOnce(Request<Body>) -> F,
+    F: Future<Output = Result<Response<Body>, Infallible>>,
+{
+    let turn = desk.request();
+    let mut request = request.map(Body::new);
+    if turn.as_ref().is_some_and(Turn::is_crowded) {
+        request.extensions_mut().insert(Crowded);
+    }
+    let answer = turn.map(|turn| (turn, answer(request)));
+    async move {
+        let (turn, answer) = answer.ok_or(io::ErrorKind::ConnectionAborted)?;
+        let Ok(response) = answer.await;
+        Ok(response.map(|inner| Counted { inner, _turn: turn }))
+    }
+}
+
+/// The body of a reply whose request is under way until it is gone.
+struct Counted {
+    inner: Body,
+    _turn: Turn,
+}
+
+impl HttpBody for Counted {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.get_mut().inner).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
     }
 }
 
 /// Hands each new connection to `start` until `until` completes.
 async fn accept(
     listener: &TcpListener,
-    slots: &Arc<Semaphore>,
-    start: impl Fn(TcpStream, OwnedSemaphorePermit),
+    places: &Arc<Places>,
+    start: impl Fn(TcpStream, Place),
     until: impl Future,
 ) {
     tokio::pin!(until);
     loop {
         let next = async {
-            let slot = slots.clone().acquire_owned().await.expect("the semaphore is never closed");
-            (listener.accept().await, slot)
+            places.room().await;
+            listener.accept().await
         };
         tokio::select! {
             biased;
             _ = &mut until => return,
-            (accepted, slot) = next => match accepted {
+            accepted = next => match accepted {
                 Ok((stream, _)) => {
                     if let Err(error) = stream.set_nodelay(true) {
                         debug!(%error, "a connection was gone at once");
                     }
-                    start(stream, slot);
+                    start(stream, places.take());
                 }
                 Err(error) => {
                     warn!(%error, "cannot accept a connection");

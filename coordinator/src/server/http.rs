@@ -6,9 +6,11 @@
 use super::body::{collect, media};
 use super::calls::{Call, Outcome, Reply, explain, facts, graphs, retrieval};
 use super::gate::{Gate, Pass};
+use super::head;
 use super::health::{Health, report};
 use super::metrics::{Metrics, UnderWay};
 use super::openapi;
+use super::places::Crowded;
 use super::problem::{self, Refused};
 use super::routes::{Endpoint, Route, allow, of_path, paths};
 use super::sizes::Sizes;
@@ -47,8 +49,9 @@ pub struct HttpConfig {
     /// Bytes of all requests being answered, as they are held once their bodies are read; beyond it
     /// `memory_limit`. A request that takes at most one in 2,048 of them finds room at any rate.
     pub requests_bytes_max: usize,
-    /// Open connections; further ones wait in the listener's queue. Also the requests whose bodies
-    /// are on their way at once; beyond it `overloaded`.
+    /// Open connections; beyond it the one that has been idle longest ends for a new one, and while
+    /// none is idle up to 64 more get health and the like alone. Also the requests whose bodies are
+    /// on their way at once; beyond it `overloaded`.
     pub connections_max: usize,
     /// Time for a request's head, and how long a connection may be idle.
     pub head_timeout: Duration,
@@ -209,10 +212,13 @@ async fn answer(surface: &Surface, path: Option<&'static str>, request: Request)
     let trace = parts.headers.get("traceparent").and_then(|value| value.to_str().ok());
     let (status, path) = (response.status().as_u16(), parts.uri.path());
     debug!(request_id, trace, method = %parts.method, path, status, code, ?took, "answered");
-    if !progress.read_out(&parts.headers).await || surface.gate.is_closed() {
+    let last = surface.gate.is_closed() || parts.extensions.get::<Crowded>().is_some();
+    if !progress.read_out(&parts.headers).await || last {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
-    finish(&mut response, &request_id, took, parts.method == Method::HEAD);
+    // What was not modified is as long as it is: it has no body, and its length is not said.
+    let head = parts.method == Method::HEAD && response.status() != StatusCode::NOT_MODIFIED;
+    finish(&mut response, &request_id, took, head);
     response
 }
 
@@ -245,11 +251,15 @@ async fn dispatch(
     request_id: &str,
     progress: &mut Progress,
 ) -> Result<Response<Body>, Refused> {
+    head::check(parts)?;
     let route = find(path, parts)?;
     progress.matched = Some(route.0);
     let route = route.1;
     if !route.endpoint.is_api() {
         return operations(surface, route, parts).await;
+    }
+    if parts.extensions.get::<Crowded>().is_some() {
+        return Err(Crowded::problem().into());
     }
     let mut pass = surface.gate.arrive()?;
     let (graph, id) = parameters(parts).await?;
@@ -382,6 +392,9 @@ fn respond(reply: Reply) -> Response<Body> {
     let body = Bytes::from_owner(Counted { bytes: reply.body, _held: reply.held });
     let mut response = text(reply.status, "application/json", body);
     let headers = response.headers_mut();
+    if reply.status == StatusCode::NOT_MODIFIED {
+        headers.remove(header::CONTENT_TYPE);
+    }
     if let Some(token) = &reply.token {
         set(headers, HeaderName::from_static("consistency-token"), token);
     }

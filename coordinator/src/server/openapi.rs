@@ -99,6 +99,8 @@ fn parameters(route: &Route) -> Vec<Value> {
     add("header", "traceparent", false);
     match route.endpoint {
         Endpoint::PatchGraph => add("header", "If-Match", true),
+        Endpoint::DropGraph => add("header", "If-Match", false),
+        Endpoint::GetGraph => add("header", "If-None-Match", false),
         Endpoint::Upsert | Endpoint::Write | Endpoint::Delete => {
             add("header", "Idempotency-Key", false);
         }
@@ -121,6 +123,9 @@ fn responses(route: &Route) -> Value {
     if route.endpoint == Endpoint::PutGraph {
         let reply = content("application/json", reference("PutGraphReply"));
         responses["201"] = json!({ "description": "Created", "content": reply });
+    }
+    if route.endpoint == Endpoint::GetGraph {
+        responses["304"] = json!({ "description": "As If-None-Match says" });
     }
     if route.endpoint == Endpoint::Ready {
         let lines = content("text/plain", json!({ "type": "string" }));

@@ -1,8 +1,8 @@
 //! Errors as `application/problem+json` (RFC 9457).
 //!
-//! Every code has one title and, as a rule, one status. Three refusals that HTTP itself defines
+//! Every code has one title and, as a rule, one status. Four refusals that HTTP itself defines
 //! keep its status under `invalid_request`: 404 for a path that is no endpoint, 405 for a method
-//! that it does not have (with `Allow`), 415 for a media type.
+//! that it does not have (with `Allow`), 415 for a media type, 417 for an expectation.
 
 use axum::body::Body;
 use axum::http::{HeaderValue, Response, StatusCode, header};

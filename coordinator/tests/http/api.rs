@@ -85,7 +85,7 @@ impl Api {
         body: impl Into<Body>,
     ) -> Response<Body> {
         let (method, path) = line.split_once(' ').expect("a method and a path");
-        let mut request = Request::builder().method(method).uri(path);
+        let mut request = Request::builder().method(method).uri(path).header("host", "x");
         for (name, value) in headers {
             request = request.header(*name, *value);
         }

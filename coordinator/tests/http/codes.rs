@@ -325,9 +325,177 @@ async fn an_idempotency_key_stands_for_one_batch() {
     assert_eq!((first.status.as_u16(), &first.body), (200, &again.body));
     let other = api.send(NUMBERS, &headers, two).await;
     assert_problem(&other, Code::IdempotencyConflict, "", "another batch");
+}
+
+#[tokio::test]
+async fn a_fault_of_a_header_names_the_header_and_points_nowhere() {
+    let api = Api::filled().await;
+    let fact = r#"{"facts": [{"entity": 1, "relation": 1, "target": 1}]}"#;
+    let question = r#"{"query": {"embedding": [1, 0]}}"#;
+    let explained = format!(r#"{{"request": {question}, "endpoint": "search", "mode": "plan"}}"#);
+    let token = ("consistency-token", "nonsense");
     let long = "k".repeat(limits::IDEMPOTENCY_KEY_BYTES_MAX + 1);
-    let answer = api.send(NUMBERS, &[("idempotency-key", &long)], one).await;
-    assert_eq!(answer.problem().0, "invalid_request");
+    for (line, header, body, named) in [
+        (NUMBERS, ("idempotency-key", long.as_str()), fact, "header Idempotency-Key: "),
+        (NUMBERS, ("idempotency-key", ""), fact, "header Idempotency-Key: "),
+        (RAG, token, question, "header Consistency-Token: "),
+        ("POST /v1/graphs/people/search", token, question, "header Consistency-Token: "),
+        ("POST /v1/graphs/people/explain", token, &explained, "header Consistency-Token: "),
+        ("POST /v1/graphs/people/facts/scan", token, "{}", "header Consistency-Token: "),
+        ("GET /v1/graphs/people/stats", token, "", "header Consistency-Token: "),
+        ("GET /v1/graphs/people/entities/polonium", token, "", "header Consistency-Token: "),
+    ] {
+        let answer = api.send(line, &[header], body.to_owned()).await;
+        assert_problem(&answer, Code::InvalidRequest, "", line);
+        let problem = answer.json();
+        assert!(problem.get("errors").is_none(), "{line}: {problem}");
+        let detail = problem["detail"].as_str().expect("a detail");
+        assert!(detail.starts_with(named), "{line}: {detail}");
+    }
+    let line = "POST /v1/graphs/people/graph_rag/batch";
+    let body = format!(r#"{{"requests": [{question}]}}"#);
+    let reply = api.send(line, &[token], body).await.json()["replies"][0].clone();
+    assert!(reply.get("errors").is_none(), "{reply}");
+    assert!(
+        reply["detail"].as_str().is_some_and(|text| text.starts_with("header Consi")),
+        "{reply}"
+    );
+    // No body has a field for it.
+    let body = r#"{"query": {"embedding": [1, 0]}, "consistency_token": "nonsense"}"#;
+    assert_problem(&api.ask(RAG, body).await, Code::UnknownField, "/consistency_token", "a field");
+}
+
+#[tokio::test]
+async fn a_graph_of_numbers_says_which_numbers_its_ids_are() {
+    let api = Api::filled().await;
+    let entities = "ids of this graph are whole numbers from 0 to 18446744073709551615";
+    let relations = "relations of this graph are whole numbers from 0 to 4294967295";
+    let beyond = [
+        "18446744073709551616",
+        "1e30",
+        "-1",
+        "1.5",
+        "1.0",
+        r#""18446744073709551616""#,
+        r#""-1""#,
+        r#""1.5""#,
+        r#""Marie Curie""#,
+    ];
+    let mut cases = Vec::new();
+    for id in beyond {
+        let fact = |entity: &str, relation: &str, target: &str| {
+            format!(r#"{{"entity": {entity}, "relation": {relation}, "target": {target}}}"#)
+        };
+        let write = |fact: String| (NUMBERS, format!(r#"{{"facts": [{fact}]}}"#));
+        cases.push((write(fact(id, "1", "1")), "/facts/0/entity", entities));
+        cases.push((write(fact("1", id, "1")), "/facts/0/relation", relations));
+        cases.push((write(fact("1", "1", id)), "/facts/0/target", entities));
+        let expand = "POST /v1/graphs/numbers/expand";
+        let from = format!(r#"{{"from": [{id}], "relation_path": ["*"]}}"#);
+        cases.push(((expand, from), "/from/0", entities));
+        let path = format!(r#"{{"from": [1], "relation_path": [{id}]}}"#);
+        cases.push(((expand, path), "/relation_path/0", relations));
+        let prefix = format!(r#"{{"prefix": {{"entity": {id}}}}}"#);
+        cases.push((("POST /v1/graphs/numbers/facts/count", prefix), "/prefix/entity", entities));
+    }
+    for relation in ["4294967296", r#""4294967296""#] {
+        let body = format!(r#"{{"prefix": {{"entity": 1, "relation": {relation}}}}}"#);
+        let scan = "POST /v1/graphs/numbers/facts/scan";
+        cases.push(((scan, body), "/prefix/relation", relations));
+    }
+    for ((line, body), pointer, words) in &cases {
+        let answer = api.ask(line, body).await;
+        assert_problem(&answer, Code::InvalidRequest, pointer, body);
+        let problem = answer.json();
+        let detail = problem["detail"].as_str().expect("a detail");
+        assert!(detail.contains(words) && !detail.contains("name"), "{body}: {detail}");
+    }
+    let line = "GET /v1/graphs/numbers/entities/18446744073709551616";
+    assert!(api.ask(line, "").await.body.contains(entities));
+    let lines = r#"{"entity": -1, "relation": 1, "target": 1}"#;
+    let answer = api.send(NUMBERS, &[("content-type", "application/x-ndjson")], lines).await;
+    assert!(answer.body.contains(entities), "{}", answer.body);
+    for relation in ["1.5", "-1", "18446744073709551616"] {
+        let body = format!(r#"{{"filter": {{"must": [{{"relation": [{relation}]}}]}}}}"#);
+        let answer = api.ask("POST /v1/graphs/numbers/facts/count", &body).await;
+        assert_problem(&answer, Code::BadFilter, "/filter/must/0/relation/0", &body);
+        assert!(answer.body.contains(relations), "{}", answer.body);
+    }
+    // A graph of names takes no number at all, and says so of each.
+    for id in ["7", "-1", "1.5", "18446744073709551616"] {
+        let body = format!(r#"{{"prefix": {{"entity": {id}}}}}"#);
+        let answer = api.ask("POST /v1/graphs/people/facts/count", &body).await;
+        assert_problem(&answer, Code::InvalidRequest, "/prefix/entity", &body);
+        assert!(answer.body.contains("names as ids, not numbers"), "{}", answer.body);
+    }
+}
+
+#[tokio::test]
+async fn a_graph_is_dropped_at_the_version_that_is_meant() {
+    let line = "DELETE /v1/graphs/people?confirm=people";
+    let api = Api::filled().await;
+    let tag = api.ask("GET /v1/graphs/people", "").await.header("etag").expect("a tag").to_owned();
+    let weak = format!("W/{tag}");
+    for refused in ["\"0-0\"", "\"0-0\", \"1-1\"", "", &weak, "nonsense"] {
+        let answer = api.send(line, &[("if-match", refused)], "").await;
+        assert_problem(&answer, Code::PreconditionFailed, "", refused);
+        assert!(answer.json()["hint"].as_str().is_some_and(|hint| hint.contains("If-Match")));
+    }
+    let unconfirmed = "DELETE /v1/graphs/people?confirm=persons";
+    let answer = api.send(unconfirmed, &[("if-match", &tag)], "").await;
+    assert_problem(&answer, Code::InvalidRequest, "", "not confirmed");
+    let listed = format!("\"0-0\", {tag}");
+    for taken in [
+        &[("if-match", tag.as_str())][..],
+        &[("if-match", &listed)],
+        &[("if-match", "*")],
+        &[("if-match", "\"0-0\""), ("if-match", &tag)],
+        &[],
+    ] {
+        let api = Api::filled().await;
+        let current = api.ask("GET /v1/graphs/people", "").await;
+        assert_eq!(current.header("etag"), Some(tag.as_str()), "worlds begin alike");
+        assert_eq!(api.send(line, taken, "").await.status, 200, "{taken:?}");
+        assert_eq!(api.ask("GET /v1/graphs/people", "").await.status, 404);
+        let answer = api.send(line, &[("if-match", "*")], "").await;
+        assert_problem(&answer, Code::GraphNotFound, "", "nothing is there");
+    }
+}
+
+#[tokio::test]
+async fn a_graph_that_the_client_has_is_not_sent_again() {
+    let api = Api::filled().await;
+    let shown = api.ask("GET /v1/graphs/people", "").await;
+    let tag = shown.header("etag").expect("a tag").to_owned();
+    let (weak, listed) = (format!("W/{tag}"), format!("\"0-0\",W/{tag}"));
+    for (headers, status) in [
+        (&[("if-none-match", tag.as_str())][..], 304),
+        (&[("if-none-match", &weak)], 304),
+        (&[("if-none-match", &listed)], 304),
+        (&[("if-none-match", "*")], 304),
+        (&[("if-none-match", "\"0-0\""), ("if-none-match", &tag)], 304),
+        (&[("if-none-match", "\"0-0\"")], 200),
+        (&[("if-none-match", "")], 200),
+    ] {
+        for method in ["GET", "HEAD"] {
+            let answer = api.send(&format!("{method} /v1/graphs/people"), headers, "").await;
+            assert_eq!(answer.status, status, "{method} {headers:?}");
+            assert_eq!(answer.header("etag"), Some(tag.as_str()), "{method} {headers:?}");
+            assert!(answer.header("x-request-id").is_some());
+            if status == 304 {
+                assert!(answer.body.is_empty() && answer.header("content-type").is_none());
+                assert_eq!(answer.header("content-length"), None, "{method}");
+            } else if method == "GET" {
+                assert_eq!(answer.body, shown.body);
+            }
+        }
+    }
+    let change = r#"{"index": {"recall_target": 0.9}}"#;
+    api.send("PATCH /v1/graphs/people", &[("if-match", &tag)], change).await;
+    let answer = api.send("GET /v1/graphs/people", &[("if-none-match", &tag)], "").await;
+    assert_eq!(answer.status, 200, "another version");
+    let gone = api.send("GET /v1/graphs/nothing", &[("if-none-match", "*")], "").await;
+    assert_problem(&gone, Code::GraphNotFound, "", "nothing is there");
 }
 
 #[tokio::test]

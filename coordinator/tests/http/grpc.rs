@@ -327,7 +327,20 @@ async fn tokens_and_ids_travel_as_metadata() {
     let mut request = Request::new(count);
     request.metadata_mut().insert("consistency-token", token);
     let foreign = facts.count(request).await.expect_err("of another graph");
-    assert_eq!(told(&foreign).code, Code::InvalidRequest);
+    let problem = told(&foreign);
+    assert_eq!((problem.code, problem.errors.len()), (Code::InvalidRequest, 0));
+    assert!(problem.detail.starts_with("metadata consistency-token: "), "{}", problem.detail);
+    let options =
+        Some(v1::ReadOptions { consistency_token: Some("nonsense".into()), ..Default::default() });
+    let count = v1::CountRequest { graph: "people".into(), options, ..Default::default() };
+    let refused = facts.count(count).await.expect_err("no token of ours");
+    assert_eq!(told(&refused).errors[0].pointer, "/consistency_token");
+    let mut request = Request::new(upsert(vec![fact(1)]));
+    let long = "k".repeat(257).parse().expect("metadata");
+    request.metadata_mut().insert("idempotency-key", long);
+    let problem = told(&facts.upsert(request).await.expect_err("a long key"));
+    assert_eq!((problem.code, problem.errors.len()), (Code::InvalidRequest, 0));
+    assert!(problem.detail.starts_with("metadata idempotency-key: "), "{}", problem.detail);
 }
 
 fn number(number: u64) -> v1::Id {

@@ -10,14 +10,14 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-struct Server {
-    world: Arc<World>,
+pub struct Server {
+    pub world: Arc<World>,
     address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
     ended: JoinHandle<()>,
 }
 
-async fn server(config: HttpConfig) -> Server {
+pub async fn server(config: HttpConfig) -> Server {
     let world = World::new();
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("an address");
@@ -30,19 +30,19 @@ async fn server(config: HttpConfig) -> Server {
 }
 
 impl Server {
-    async fn connect(&self) -> TcpStream {
+    pub async fn connect(&self) -> TcpStream {
         TcpStream::connect(self.address).await.expect("a connection")
     }
 }
 
-async fn send(stream: &mut TcpStream, head: &str, body: &str) {
+pub async fn send(stream: &mut TcpStream, head: &str, body: &str) {
     let length = body.len();
     let text = format!("{head} HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n{body}");
     stream.write_all(text.as_bytes()).await.expect("sent");
 }
 
 /// One whole response: its head and its body.
-async fn receive(stream: &mut TcpStream) -> (String, String) {
+pub async fn receive(stream: &mut TcpStream) -> (String, String) {
     let mut bytes = Vec::new();
     loop {
         let read = stream.read_buf(&mut bytes).await.expect("a response");
@@ -58,8 +58,8 @@ async fn receive(stream: &mut TcpStream) -> (String, String) {
     }
 }
 
-const GRAPH: &str = r#"{"vector": {"dim": 2}, "ids": "u64"}"#;
-const COUNT: &str = "POST /v1/graphs/g/facts/count";
+pub const GRAPH: &str = r#"{"vector": {"dim": 2}, "ids": "u64"}"#;
+pub const COUNT: &str = "POST /v1/graphs/g/facts/count";
 
 #[tokio::test]
 async fn one_connection_carries_many_requests() {
@@ -129,6 +129,51 @@ async fn a_client_of_http2_is_told_that_its_request_is_not_understood() {
     let mut all = String::new();
     stream.read_to_string(&mut all).await.expect("the server ends the connection");
     assert!(all.starts_with("HTTP/1.1 400"), "{all:?}");
+}
+
+#[tokio::test]
+async fn a_head_that_http_does_not_allow_is_refused_and_the_next_request_answered() {
+    let server = server(HttpConfig::default()).await;
+    for (start, headers, status, words) in [
+        ("GET /livez HTTP/1.1", "", "400", "one Host header, not 0"),
+        ("GET /livez HTTP/1.1", "host: a\r\nhost: a\r\n", "400", "one Host header, not 2"),
+        ("GET /v1/graphs HTTP/1.1", "x-request-id: r\r\n", "400", "one Host header, not 0"),
+        ("GET http://a/livez HTTP/1.1", "", "400", "one Host header, not 0"),
+        ("GET /livez HTTP/1.1", "host:\r\n", "200", "ok"),
+        ("GET /livez HTTP/1.0", "connection: keep-alive\r\n", "200", "ok"),
+        ("GET /livez HTTP/1.0", "host: a\r\nhost: b\r\n", "400", "one Host header, not 2"),
+        ("GET /livez HTTP/1.1", "host: a\r\nexpect: 100-Continue\r\n", "200", "ok"),
+        ("GET /livez HTTP/1.1", "host: a\r\nexpect: foo\r\n", "417", "Expect: foo"),
+        (
+            "GET /v1/graphs HTTP/1.1",
+            "host: a\r\nexpect: 100-continue, foo\r\n",
+            "417",
+            "100-continue is understood",
+        ),
+    ] {
+        let mut stream = server.connect().await;
+        let text = format!("{start}\r\n{headers}\r\n");
+        stream.write_all(text.as_bytes()).await.expect("sent");
+        let (head, body) = receive(&mut stream).await;
+        let told = head.split_once(' ').expect("a status").1;
+        assert!(told.starts_with(status) && body.contains(words), "{text}{head}\r\n{body}");
+        if status != "200" {
+            assert!(head.contains("content-type: application/problem+json"), "{head}");
+            assert!(body.contains(r#""code":"invalid_request""#), "{body}");
+            assert!(body.contains(&format!(r#""status":{status},"#)), "{body}");
+        }
+        if !start.ends_with("1.0") {
+            send(&mut stream, "GET /livez", "").await;
+            assert_eq!(receive(&mut stream).await.1, "ok\n", "{text}");
+        }
+    }
+    // A body that waits for its turn does not come: the connection ends with the refusal.
+    let mut stream = server.connect().await;
+    let head = "host: a\r\nexpect: foo\r\ncontent-length: 9";
+    let text = format!("{COUNT} HTTP/1.1\r\n{head}\r\n\r\n");
+    stream.write_all(text.as_bytes()).await.expect("sent");
+    let (head, _) = receive(&mut stream).await;
+    assert!(head.starts_with("HTTP/1.1 417") && head.contains("connection: close"), "{head}");
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use super::{Call, Outcome, Reply, bad_parameter};
 use crate::reply::WriteReply;
-use crate::request::WriteOptions;
+use crate::request::{Origin, WriteOptions};
 use crate::server::body::{Media, media};
 use crate::server::decode::facts::{self as decode, WriteFields};
 use crate::server::encode::facts::{self as encode, Counts};
@@ -31,7 +31,8 @@ impl Call<'_> {
         };
         let timeout = fields.call.or(self.query_fields()?).timeout.unwrap_or(default.timeout);
         let idempotency_key = self.header("idempotency-key")?;
-        Ok((WriteOptions { wait, timeout, idempotency_key }, versions))
+        let key_in = Origin::Beside("header Idempotency-Key");
+        Ok((WriteOptions { wait, timeout, idempotency_key, key_in }, versions))
     }
 }
 

@@ -50,9 +50,46 @@ pub async fn list(call: &Call<'_>) -> Outcome {
     Ok(call.written(bytes, write).await?)
 }
 
-/// `GET /v1/graphs/{g}`
+/// `GET /v1/graphs/{g}`; 304 when `If-None-Match` names what is there.
 pub fn get(call: &Call<'_>) -> Outcome {
-    Ok(shown(&*call.engine.graph(&call.graph)?, StatusCode::OK))
+    let graph = call.engine.graph(&call.graph)?;
+    let tag = etag(&graph);
+    let is_it = |known: &&str| *known == "*" || known.strip_prefix("W/").unwrap_or(known) == tag;
+    if call.list("if-none-match")?.iter().any(is_it) {
+        return Ok(Reply { status: StatusCode::NOT_MODIFIED, etag: Some(tag), ..Reply::default() });
+    }
+    Ok(shown(&graph, StatusCode::OK))
+}
+
+/// What a request says of the graph that it is meant for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wanted {
+    /// There is no `If-Match`.
+    Unsaid,
+    /// Whatever is there.
+    Any,
+    /// The version that was there just now.
+    This,
+}
+
+fn stale(detail: String) -> Problem {
+    Problem::new(Code::PreconditionFailed, detail)
+        .hint("send If-Match with the ETag of the version that the change is meant for")
+}
+
+/// What `If-Match` says of `graph`; `precondition_failed` when it names other versions alone.
+fn wanted(call: &Call<'_>, graph: &GraphInfo) -> Result<Wanted, Problem> {
+    if !call.headers.contains_key("if-match") {
+        return Ok(Wanted::Unsaid);
+    }
+    let (tag, wanted) = (etag(graph), call.list("if-match")?);
+    if wanted.contains(&"*") {
+        return Ok(Wanted::Any);
+    }
+    if wanted.contains(&tag.as_str()) {
+        return Ok(Wanted::This);
+    }
+    Err(stale(format!("the graph is at {tag}, If-Match says {}", wanted.join(", "))))
 }
 
 /// `PUT /v1/graphs/{g}`
@@ -94,22 +131,11 @@ pub fn with_differences(
 pub async fn patch(call: &Call<'_>) -> Outcome {
     let current = call.engine.graph(&call.graph)?;
     let patch: GraphPatch = call.read(decode::patch).await?.into_inner();
-    let stale = |detail: String| {
-        let problem = Problem::new(Code::PreconditionFailed, detail);
-        problem.hint("send If-Match with the ETag of the version that the change is meant for")
-    };
-    let Some(wanted) = call.header("if-match")? else {
-        return Err(stale("If-Match is missing".into()).into());
-    };
-    let tag = etag(&current);
-    let any = wanted.split(',').any(|wanted| wanted.trim() == "*");
-    if !any && !wanted.split(',').any(|wanted| wanted.trim() == tag) {
-        return Err(stale(format!("the graph is at {tag}, If-Match says {wanted}")).into());
-    }
     let (engine, name) = (call.engine, &call.graph);
-    let changed = match any {
-        true => in_time(any_version(engine, name, patch)).await?,
-        false => in_time(engine.patch_graph(name, current.version, patch)).await?,
+    let changed = match wanted(call, &current)? {
+        Wanted::Unsaid => return Err(stale("If-Match is missing".into()).into()),
+        Wanted::Any => in_time(any_version(engine, name, patch)).await?,
+        Wanted::This => in_time(engine.patch_graph(name, current.version, patch)).await?,
     };
     Ok(shown(&changed, StatusCode::OK))
 }
@@ -129,14 +155,17 @@ pub async fn any_version(
     }
 }
 
-/// `DELETE /v1/graphs/{g}`
+/// `DELETE /v1/graphs/{g}`; with `If-Match` only a graph that is still at a version it names.
 pub async fn drop_graph(call: &Call<'_>) -> Outcome {
+    let graph = call.engine.graph(&call.graph)?;
     if call.parameter("confirm") != Some(&call.graph) {
-        call.engine.graph(&call.graph)?;
         return Err(Problem::new(Code::InvalidRequest, "dropping a graph needs its name twice")
             .hint("add ?confirm= and the graph's name")
             .into());
     }
+    // A look before the drop: the catalogue drops by name, so a change that is made between the two
+    // is dropped as well.
+    wanted(call, &graph)?;
     in_time(call.engine.drop_graph(&call.graph)).await?;
     let mut json = Json::default();
     json.object(|json| json.field("dropped", &call.graph));

@@ -17,7 +17,7 @@ use super::routes::Route;
 use crate::driver::{Bulk, Engine, apart};
 use crate::memory::{Held, Memory};
 use crate::reply::Timings;
-use crate::request::CallOptions;
+use crate::request::{CallOptions, Origin};
 use axum::http::{HeaderMap, StatusCode};
 use bytes::Bytes;
 use hopbine_proto::graph::IdKind;
@@ -86,13 +86,18 @@ impl Call<'_> {
     /// A header's text; `invalid_request` when it is not visible ASCII.
     pub fn header(&self, name: &str) -> Result<Option<String>, Problem> {
         let Some(value) = self.headers.get(name) else { return Ok(None) };
-        match value.to_str() {
-            Ok(text) => Ok(Some(text.to_owned())),
-            Err(_) => {
-                let detail = format!("the header {name} holds more than visible ASCII");
-                Err(Problem::new(Code::InvalidRequest, detail))
-            }
+        let text = value.to_str().map_err(|_| not_ascii(name))?;
+        Ok(Some(text.to_owned()))
+    }
+
+    /// The elements of all headers of this name; `invalid_request` as above.
+    pub fn list(&self, name: &str) -> Result<Vec<&str>, Problem> {
+        let mut elements = Vec::new();
+        for value in self.headers.get_all(name) {
+            let text = value.to_str().map_err(|_| not_ascii(name))?;
+            elements.extend(text.split(',').map(str::trim).filter(|element| !element.is_empty()));
         }
+        Ok(elements)
     }
 
     /// A parameter of the query string.
@@ -132,8 +137,9 @@ impl Call<'_> {
     /// Options of a read whose body gave `fields`.
     pub fn options(&self, fields: CallFields) -> Result<CallOptions, Problem> {
         let options = fields.or(self.query_fields()?).options(self.header("consistency-token")?)?;
+        let token_in = Origin::Beside("header Consistency-Token");
         let request_id = Some(self.request_id.into());
-        Ok(CallOptions { request_id, request_bytes: self.body.len(), ..options })
+        Ok(CallOptions { token_in, request_id, request_bytes: self.body.len(), ..options })
     }
 
     /// How the graph writes its ids; `graph_not_found` when there is none of this name.
@@ -206,6 +212,11 @@ pub async fn write_down(
         reply
     })
     .await
+}
+
+fn not_ascii(name: &str) -> Problem {
+    let detail = format!("the header {name} holds more than visible ASCII");
+    Problem::new(Code::InvalidRequest, detail)
 }
 
 /// A problem of the query string names the parameter instead of a place in the body.

@@ -109,6 +109,9 @@ fn shards(cursor: &mut Cursor<'_>) -> Read<ShardsConfig> {
 fn boundary(cursor: &mut Cursor<'_>) -> Read<u64> {
     // A configuration is held twice.
     cursor.room.take(size_of::<u64>())?;
+    if cursor.kind() == Kind::Number {
+        return cursor.whole(u64::MAX);
+    }
     match entity(cursor)? {
         EntityRef::Number(number) => Ok(number),
         EntityRef::Name(text) => text.parse().map_err(|_| invalid(format!("{text:?} is no u64"))),

@@ -1,7 +1,9 @@
 //! Values that several calls share: ids, keys, questions, durations, sizes, parts, call options.
 
+use crate::names::{ENTITY_NAMES, ENTITY_NUMBERS, RELATION_NAMES, RELATION_NUMBERS};
 use crate::request::{
-    CallOptions, EntityRef, Explain, HopRelations, KeyRef, PrefixRef, Query, RelationRef, WithParts,
+    CallOptions, EntityRef, Explain, HopRelations, KeyRef, Origin, PrefixRef, Query, RelationRef,
+    WithParts,
 };
 use crate::server::json::{Cursor, Kind, Read, Refusal, nearest};
 use hopbine_proto::call::Freshness;
@@ -84,7 +86,9 @@ pub fn entity(cursor: &mut Cursor<'_>) -> Read<EntityRef> {
             take_text(cursor, 1, &text)?;
             Ok(entity_text(&text, cursor.ids()))
         }
-        Kind::Number => Ok(EntityRef::Number(cursor.whole(u64::MAX)?)),
+        Kind::Number => {
+            Ok(EntityRef::Number(number(cursor, u64::MAX, ENTITY_NUMBERS, ENTITY_NAMES)?))
+        }
         _ => Err(cursor.unexpected("an id: a string or a whole number")),
     }
 }
@@ -109,9 +113,23 @@ pub fn relation(cursor: &mut Cursor<'_>) -> Read<RelationRef> {
                 None => RelationRef::Name(text.into()),
             })
         }
-        Kind::Number => Ok(RelationRef::Number(cursor.whole(u64::MAX)?)),
+        Kind::Number => {
+            let most = u32::MAX.into();
+            Ok(RelationRef::Number(number(cursor, most, RELATION_NUMBERS, RELATION_NAMES)?))
+        }
         _ => Err(cursor.unexpected("a relation: a string or a whole number")),
     }
+}
+
+/// A JSON number in the place of an id; what it must be instead, in a graph of either kind, when it
+/// is not a whole one from 0 to `most`.
+fn number(cursor: &mut Cursor<'_>, most: u64, numbers: &str, names: &str) -> Read<u64> {
+    let text = cursor.numeral()?;
+    let number = text.parse().ok().filter(|number| *number <= most);
+    number.ok_or_else(|| match cursor.ids() {
+        IdKind::U64 => invalid(format!("{numbers}, found {text}")),
+        IdKind::Names => invalid(names),
+    })
 }
 
 /// The number that a string stands for in a `u64` graph: digits without sign or leading zero.
@@ -412,6 +430,7 @@ impl CallFields {
         Ok(CallOptions {
             consistency,
             token,
+            token_in: Origin::Body,
             timeout: self.timeout.unwrap_or(default.timeout),
             allow_partial: self.allow_partial.unwrap_or(default.allow_partial),
             explain: self.explain.unwrap_or_default(),

@@ -5,7 +5,7 @@ use super::door::{Sent, Visit};
 use crate::driver::{Engine, apart};
 use crate::memory::Held;
 use crate::reply::Timings;
-use crate::request::{CallOptions, WriteOptions};
+use crate::request::{CallOptions, Origin, WriteOptions};
 use crate::server::decode::values::{CallFields, invalid};
 use crate::server::http::{Surface, stages};
 use crate::server::json::{Refusal, Room};
@@ -23,6 +23,9 @@ use tonic::{Request, Response, Status};
 /// How many times its bytes a message takes while it is answered: as it was read, and as what the
 /// engine makes of it. Rows of facts and keys are counted one by one besides.
 const MESSAGE_COPIES: usize = 3;
+
+/// A consistency token, and where it was given.
+pub type Token = (Option<String>, Origin);
 
 /// A call that has its place and its message.
 pub struct Call {
@@ -145,17 +148,21 @@ impl Call {
     }
 
     /// The token that a read brings along.
-    pub fn token(&self, options: Option<&v1::ReadOptions>) -> Result<Option<String>, Problem> {
+    pub fn token(&self, options: Option<&v1::ReadOptions>) -> Result<Token, Problem> {
         match options.and_then(|options| options.consistency_token.clone()) {
-            Some(token) if !token.is_empty() => Ok(Some(token)),
-            _ => self.metadata("consistency-token"),
+            Some(token) if !token.is_empty() => Ok((Some(token), Origin::Body)),
+            _ => {
+                let given = self.metadata("consistency-token")?;
+                Ok((given, Origin::Beside("metadata consistency-token")))
+            }
         }
     }
 
     /// Options of a read.
     pub fn options(&self, given: Option<v1::ReadOptions>) -> Result<CallOptions, Problem> {
         let fields = self.fields(given.as_ref())?;
-        let mut options = fields.options(self.token(given.as_ref())?)?;
+        let (token, token_in) = self.token(given.as_ref())?;
+        let mut options = CallOptions { token_in, ..fields.options(token)? };
         let given = given.and_then(|given| given.timeout_ms);
         options.timeout = self.timeout(given, TIMEOUT_DEFAULT)?;
         options.request_id = Some(self.visit.request_id().into());
@@ -169,12 +176,16 @@ impl Call {
         given: Option<v1::WriteOptions>,
     ) -> Result<(WriteOptions, bool), Problem> {
         let given = given.unwrap_or_default();
-        let idempotency_key = match given.idempotency_key {
-            Some(key) => Some(key),
-            None => self.metadata("idempotency-key")?,
+        let (idempotency_key, key_in) = match given.idempotency_key {
+            Some(key) => (Some(key), Origin::Body),
+            None => {
+                let key = self.metadata("idempotency-key")?;
+                (key, Origin::Beside("metadata idempotency-key"))
+            }
         };
         let timeout = self.timeout(given.timeout_ms, WriteOptions::default().timeout)?;
-        Ok((WriteOptions { wait: wait(given.wait)?, timeout, idempotency_key }, given.version))
+        let wait = wait(given.wait)?;
+        Ok((WriteOptions { wait, timeout, idempotency_key, key_in }, given.version))
     }
 
     /// The reply that `write` makes of about `bytes`; `memory_limit` when there is no room for it

@@ -6,6 +6,7 @@ use super::methods;
 use crate::memory::Held;
 use crate::server::gate::Pass;
 use crate::server::http::Surface;
+use crate::server::places::Crowded;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderName, HeaderValue};
@@ -124,7 +125,11 @@ async fn api(
     mut request: Request,
     next: Next,
 ) -> (Response, Option<Code>) {
-    let pass = match surface.gate.arrive() {
+    let arrived = match request.extensions().get::<Crowded>() {
+        Some(_) => Err(Crowded::problem()),
+        None => surface.gate.arrive(),
+    };
+    let pass = match arrived {
         Ok(pass) => pass,
         Err(problem) => {
             let status = convert::status(&problem, request_id, None);

@@ -4,6 +4,7 @@ use super::call::{Answer, Call};
 use super::encode;
 use super::facts::read;
 use crate::reply::RetrievalReply;
+use crate::request::{CallOptions, Origin};
 use crate::server::calls::retrieval::{Answered, Ready, answer_all};
 use crate::server::encode::retrieval::Shape;
 use crate::server::http::Surface;
@@ -117,8 +118,12 @@ fn requests(
         let given = request.options.take();
         let options = || {
             let fields = call.fields(given.as_ref())?.or(outer);
-            let token = given.as_ref().and_then(|given| given.consistency_token.clone());
-            let mut options = fields.options(token.or(outer_token.clone()))?;
+            let inner = given.as_ref().and_then(|given| given.consistency_token.clone());
+            let (token, token_in) = match inner {
+                Some(token) => (Some(token), Origin::Body),
+                None => outer_token.clone(),
+            };
+            let mut options = CallOptions { token_in, ..fields.options(token)? };
             if fields.timeout.is_none() {
                 options.timeout = own;
             }

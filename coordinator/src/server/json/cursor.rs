@@ -312,6 +312,12 @@ impl<'a> Cursor<'a> {
         })
     }
 
+    /// A number as it is written.
+    pub fn numeral(&mut self) -> Read<&'a str> {
+        self.expect(Kind::Number, "a number")?;
+        self.number()
+    }
+
     /// A finite number.
     pub fn float(&mut self) -> Read<f64> {
         self.expect(Kind::Number, "a number")?;
