@@ -28,10 +28,14 @@ use futures::FutureExt;
 use hopbine_proto::limits;
 use hopbine_proto::status::{Code, Problem};
 use http_body_util::BodyExt;
+use hyper::body::{Body as HttpBody, Frame};
+use std::convert::Infallible;
 use std::fmt::Write;
 use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::time::timeout;
 use tracing::{debug, error};
@@ -192,7 +196,7 @@ async fn answer(surface: &Surface, path: Option<&'static str>, request: Request)
     let started = Instant::now();
     let (mut parts, body) = request.into_parts();
     let request_id = surface.request_id(&parts.headers);
-    let unread = !axum::body::HttpBody::is_end_stream(&body);
+    let unread = !HttpBody::is_end_stream(&body);
     let mut progress = Progress { matched: None, body: unread.then_some(body), cut_off: false };
     let work = dispatch(surface, path, &mut parts, &request_id, &mut progress);
     let outcome = AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|panic| {
@@ -216,7 +220,6 @@ async fn answer(surface: &Surface, path: Option<&'static str>, request: Request)
     if !progress.read_out(&parts.headers).await || last {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
-    // What was not modified is as long as it is: it has no body, and its length is not said.
     let head = parts.method == Method::HEAD && response.status() != StatusCode::NOT_MODIFIED;
     finish(&mut response, &request_id, took, head);
     response
@@ -231,7 +234,7 @@ fn finish(response: &mut Response<Body>, request_id: &str, took: Duration, head:
     let total = format!("{stages}total;dur={:.3}", took.as_secs_f64() * 1e3);
     set(headers, name, &total);
     if head {
-        let bytes = axum::body::HttpBody::size_hint(response.body()).exact().unwrap_or(0);
+        let bytes = HttpBody::size_hint(response.body()).exact().unwrap_or(0);
         response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(bytes));
         *response.body_mut() = Body::empty();
     }
@@ -388,13 +391,38 @@ impl AsRef<[u8]> for Counted {
     }
 }
 
-fn respond(reply: Reply) -> Response<Body> {
-    let body = Bytes::from_owner(Counted { bytes: reply.body, _held: reply.held });
-    let mut response = text(reply.status, "application/json", body);
-    let headers = response.headers_mut();
-    if reply.status == StatusCode::NOT_MODIFIED {
-        headers.remove(header::CONTENT_TYPE);
+/// No body, without a word on its length: what the client has of it is as long as ever.
+struct Unsaid;
+
+impl HttpBody for Unsaid {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(None)
     }
+
+    fn is_end_stream(&self) -> bool {
+        true
+    }
+}
+
+fn respond(reply: Reply) -> Response<Body> {
+    let mut response = match reply.status {
+        StatusCode::NOT_MODIFIED => {
+            let mut response = Response::new(Body::new(Unsaid));
+            *response.status_mut() = reply.status;
+            response
+        }
+        status => {
+            let body = Bytes::from_owner(Counted { bytes: reply.body, _held: reply.held });
+            text(status, "application/json", body)
+        }
+    };
+    let headers = response.headers_mut();
     if let Some(token) = &reply.token {
         set(headers, HeaderName::from_static("consistency-token"), token);
     }

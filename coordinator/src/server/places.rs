@@ -64,7 +64,7 @@ struct Guest {
     idle_since: AtomicU64,
     /// Whether it has to end.
     leaving: AtomicBool,
-    /// Whether it came when all places were taken, and no place became free since.
+    /// Whether there was no place for it when it came, nor for a request of it since.
     reserve: AtomicBool,
     /// Whether its task looks after it right now.
     polled: AtomicBool,
@@ -103,10 +103,8 @@ impl Places {
     /// as a rule; each costs the logarithm of how many are idle.
     pub fn take(self: &Arc<Self>) -> Place {
         let mut taken = self.lock();
-        let full = |taken: &Taken| taken.open - taken.leaving >= self.connections_max;
-        while full(&taken) && taken.end_oldest() {}
-        let reserve = full(&taken);
         taken.open += 1;
+        let reserve = !taken.bring_down_to(self.connections_max);
         let guest = Guest { reserve: AtomicBool::new(reserve), ..Guest::default() };
         Place { places: self.clone(), guest: Arc::new(guest) }
     }
@@ -120,6 +118,16 @@ impl Places {
 }
 
 impl Taken {
+    /// Ends idle connections, the oldest first, until so many stay; whether no more than that do.
+    fn bring_down_to(&mut self, connections_max: usize) -> bool {
+        while self.open - self.leaving > connections_max {
+            if !self.end_oldest() {
+                return false;
+            }
+        }
+        true
+    }
+
     /// Ends the connection that has been idle longest; whether there was one.
     fn end_oldest(&mut self) -> bool {
         let Some((_, guest)) = self.idle.pop_first() else { return false };
@@ -212,7 +220,8 @@ pub struct Desk {
 }
 
 impl Desk {
-    /// Counts a request as under way; `None` when its connection has to end and takes no more.
+    /// Counts a request as under way; `None` when its connection has to end and takes no more. One
+    /// of the reserve takes a free place, or that of an idle connection, if there is one by now.
     pub fn request(&self) -> Option<Turn> {
         let mut taken = self.places.lock();
         if self.guest.leaving.load(SeqCst) {
@@ -220,7 +229,8 @@ impl Desk {
         }
         taken.no_longer_idle(&self.guest);
         self.guest.requests.fetch_add(1, SeqCst);
-        if taken.open - taken.leaving <= self.places.connections_max {
+        // Some that were not idle when this one came may be so now.
+        if self.guest.reserve.load(SeqCst) && taken.bring_down_to(self.places.connections_max) {
             self.guest.reserve.store(false, SeqCst);
         }
         Some(Turn { guest: self.guest.clone() })
@@ -284,8 +294,8 @@ mod tests {
         assert!((&mut three[0].1).now_or_never().is_none(), "its request is under way");
         assert!(![&fourth, &fifth].iter().any(|(desk, _)| desk.request().is_none()));
         drop((turn, three, fourth, fifth));
-        assert_eq!((places.lock().open, places.lock().leaving), (0, 0));
-        assert!(places.lock().idle.is_empty());
+        let taken = places.lock();
+        assert_eq!((taken.open, taken.leaving, taken.idle.len()), (0, 0, 0));
     }
 
     #[test]

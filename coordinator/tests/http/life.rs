@@ -69,6 +69,17 @@ async fn one_connection_carries_many_requests() {
     assert!(receive(&mut stream).await.0.starts_with("HTTP/1.1 201"));
     send(&mut stream, COUNT, "{}").await;
     assert_eq!(receive(&mut stream).await.1, r#"{"count":0}"#);
+    let unmodified = "GET /v1/graphs/g HTTP/1.1\r\nhost: x\r\nif-none-match: *\r\n\r\n";
+    for method in ["GET", "HEAD"] {
+        stream.write_all(unmodified.replace("GET", method).as_bytes()).await.expect("sent");
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            assert!(stream.read_buf(&mut head).await.expect("a response") > 0);
+        }
+        let head = String::from_utf8(head).expect("UTF-8");
+        assert!(head.starts_with("HTTP/1.1 304") && head.contains("\r\netag: "), "{head}");
+        assert!(!head.contains("content-length") && !head.contains("transfer-encoding"), "{head}");
+    }
     send(&mut stream, COUNT, "{").await;
     let (head, body) = receive(&mut stream).await;
     assert!(head.starts_with("HTTP/1.1 400") && body.contains("invalid_request"), "{head} {body}");
