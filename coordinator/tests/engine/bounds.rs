@@ -97,7 +97,11 @@ async fn heavy_retrievals_wait_for_their_turn_and_light_ones_do_not() {
         assert!(poll!(hanging.last_mut().expect("the new one")).is_pending());
     }
     let before = world.calls().len();
-    let late = engine.graph_rag("g", &heavy, &quick()).await.expect_err("nobody made room");
+    // Some 100 ms are expected: too much for 60, and for half a second only what came to be.
+    let refused = engine.graph_rag("g", &heavy, &quick()).await.expect_err("no time to wait");
+    assert_eq!((refused.code, world.calls().len()), (Code::Overloaded, before));
+    let options = CallOptions { timeout: Duration::from_millis(500), ..patient.clone() };
+    let late = engine.graph_rag("g", &heavy, &options).await.expect_err("nobody made room");
     assert_eq!((late.code, world.calls().len()), (Code::DeadlineExceeded, before));
     assert!(late.hint.expect("a hint").contains("wait for each other"));
     let light = engine.graph_rag("g", &two_hops(), &patient).await.expect("answered");

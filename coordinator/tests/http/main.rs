@@ -1,6 +1,6 @@
 //! The HTTP and gRPC surfaces over a world in memory: replies to the letter, a test per error code,
-//! bodies of any kind, bounds of memory and time, real connections, one by one and too many of them,
-//! the examples of the reference page, the published description.
+//! bodies of any kind, bounds of memory and time, real connections, one by one and too many of
+//! them, the examples of the reference page, the published description.
 
 mod api;
 mod bodies;

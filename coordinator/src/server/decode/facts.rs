@@ -266,7 +266,7 @@ mod tests {
 
     #[test]
     fn ids_beyond_2_to_the_53_are_exact_and_payloads_stay_as_written() {
-        let body = br#"{"facts": [{"entity": 18446744073709551615, "relation": 9007199254740993,
+        let body = br#"{"facts": [{"entity": 18446744073709551615, "relation": 4294967295,
             "target": "9007199254740993", "payload": {"b": 1.10, "a": 12345678901234567890}}]}"#;
         let (facts, _) = read_ids(body, IdKind::U64, upsert).expect("a batch");
         assert_eq!(facts[0].key.entity, EntityRef::Number(u64::MAX));
