@@ -352,7 +352,7 @@ impl WriteReply {
 }
 
 /// Reply of `facts/get`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct GetReply {
     /// Facts found, in request order.
     pub facts: Vec<FactOut>,

@@ -387,6 +387,9 @@ pub struct CallOptions {
     pub explain: Explain,
     /// The caller's name for the request in logs.
     pub request_id: Option<Arc<str>>,
+    /// Of a retrieval: whether it waits for its turn until its deadline, rather than be refused for
+    /// a long queue, as the parts of a batch do.
+    pub patient: bool,
     /// About how many bytes the request takes. What looks at all of a large one leaves the async
     /// threads; 0 stands for a small one.
     pub request_bytes: usize,
@@ -402,6 +405,7 @@ impl Default for CallOptions {
             allow_partial: false,
             explain: Explain::None,
             request_id: None,
+            patient: false,
             request_bytes: 0,
         }
     }

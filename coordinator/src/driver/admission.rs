@@ -22,6 +22,8 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Retrievals that take no longer are light.
 const LIGHT_MAX: Duration = Duration::from_millis(2);
+/// The least time that a kind took rises by one in so many with each slower one.
+const LEAST_RISE: u64 = 64;
 /// What a way, a start or a shown row takes, as long as nothing is known.
 const NANOS_A_WAY: u64 = 1_000;
 /// Retrievals of more weight than this are heavy, however short the last ones were: they may hold
@@ -59,8 +61,17 @@ pub(crate) struct Admission {
 struct Known {
     /// About what replies from each graph held lately, bytes for each row that they might show.
     row_bytes: HashMap<GraphId, usize>,
-    /// About how many nanoseconds each kind took lately.
-    nanos: HashMap<Kind, u64>,
+    /// How long each kind took lately.
+    took: HashMap<Kind, Took>,
+}
+
+/// Nanoseconds of retrievals of one kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Took {
+    /// About as many on a machine as busy as it is.
+    mean: u64,
+    /// Hardly any took less: what they take where nothing is in their way.
+    least: u64,
 }
 
 /// Retrievals that take about as long.
@@ -98,15 +109,19 @@ impl Begun<'_> {
     pub fn ended(&self, took: Duration, whole: bool) {
         let new = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         let mut known = self.admission.known();
-        if known.nanos.len() >= KNOWN_MAX && !known.nanos.contains_key(&self.kind) {
-            known.nanos.clear();
+        if known.took.len() >= KNOWN_MAX && !known.took.contains_key(&self.kind) {
+            known.took.clear();
         }
-        let nanos = known.nanos.entry(self.kind).or_insert(new);
+        let Took { mean, least } =
+            known.took.entry(self.kind).or_insert(Took { mean: new, least: new });
+        if !whole && new <= *mean {
+            return;
+        }
         // Upwards faster: who is let in too much is late, who is refused too much comes back.
-        let share = if new > *nanos { 4 } else { 8 };
-        if whole || new > *nanos {
-            *nanos = (*nanos / share * (share - 1)).saturating_add(new / share);
-        }
+        let share = if new > *mean { 4 } else { 8 };
+        *mean = (*mean / share * (share - 1)).saturating_add(new / share);
+        // Slowly upwards: light ones are slow beside heavy ones, and stay light.
+        *least = new.min(least.saturating_add(*least / LEAST_RISE));
     }
 }
 
@@ -153,13 +168,13 @@ impl Admission {
             filtered: plan.filter.is_some(),
             size: u64::BITS - (asked + shown as u64).leading_zeros(),
         };
-        let nanos = self.nanos(kind, weight);
+        let Took { mean, least } = self.took(kind, weight);
         let heavy = weight > HEAVY_MIN;
-        if !heavy && u128::from(nanos) <= LIGHT_MAX.as_nanos() {
+        if !heavy && u128::from(least) <= LIGHT_MAX.as_nanos() {
             return Ok(Begun { admission: self, kind, coming: 0, _place: None });
         }
         let lane = if heavy { &self.heavy } else { &self.middle };
-        let place = lane.turn(nanos, left).await?;
+        let place = lane.turn(mean, left).await?;
         // Who holds the room may wait for a turn, too: the parts of a batch do. So it begins at
         // last, and is refused if it does not fit.
         let coming = if heavy { 2 * bytes } else { 0 };
@@ -193,9 +208,10 @@ impl Admission {
         self.known().row_bytes.get(&graph).copied().unwrap_or(0)
     }
 
-    fn nanos(&self, kind: Kind, weight: u64) -> u64 {
-        let known = self.known().nanos.get(&kind).copied();
-        known.unwrap_or(weight.saturating_mul(NANOS_A_WAY))
+    fn took(&self, kind: Kind, weight: u64) -> Took {
+        let guess = weight.saturating_mul(NANOS_A_WAY);
+        let known = self.known().took.get(&kind).copied();
+        known.unwrap_or(Took { mean: guess, least: guess })
     }
 
     /// Learns that a reply from `graph` that might show `rows` held `bytes`.
@@ -402,7 +418,17 @@ mod tests {
         begun.ended(Duration::from_micros(300), true);
         assert!(begin(&two).is_some(), "it is");
         drop(begun);
-        begin(&one).expect("light").expect("begun").ended(Duration::from_millis(40), true);
+        let begun = begin(&one).expect("light").expect("begun");
+        begun.ended(Duration::from_millis(1), true);
+        for _ in 0..20 {
+            begun.ended(Duration::from_millis(700), true);
+        }
+        let beside = [begin(&one).expect("light"), begin(&one).expect("still")];
+        assert!(beside.iter().all(Result::is_ok), "others have slowed it down");
+        for _ in 0..80 {
+            begun.ended(Duration::from_millis(40), true);
+        }
+        drop((begun, beside));
         let begun = begin(&one).expect("the turn is free");
         assert!(begin(&one).is_none(), "it is not");
         drop(begun);

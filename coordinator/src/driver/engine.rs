@@ -132,8 +132,9 @@ impl Engine {
             let detail = format!("must be 1 to {most} requests, not {}", requests.len());
             return Err(names::invalid("/requests", detail));
         }
+        let options = CallOptions { patient: true, ..options.clone() };
         let calls: Vec<_> =
-            requests.iter().map(|request| self.graph_rag(graph, request, options)).collect();
+            requests.iter().map(|request| self.graph_rag(graph, request, &options)).collect();
         let mut answers = pin!(futures::stream::iter(calls).buffered(BATCH_AT_ONCE));
         let (mut replies, mut size) = (Vec::with_capacity(requests.len()), ReplySize::default());
         while let Some(reply) = answers.next().await {
@@ -324,7 +325,10 @@ impl Engine {
             let plan = in_place(options.request_bytes, || plan(&call))?;
             let kept = call.trace.is_some().then(|| plan.clone());
             let (admission, shown) = (&self.parts.admission, plan.rows_fetched() as usize);
-            let left = call.deadline.saturating_sub(self.now());
+            let left = match options.patient {
+                true => Duration::MAX,
+                false => call.deadline.saturating_sub(self.now()),
+            };
             let begins = admission.begin(call.graph.id, &plan, left, &self.parts.replies);
             let begun = self.within(call.deadline, begins).await.ok_or_else(never_began)??;
             let _room = self.room_for(&plan)?;

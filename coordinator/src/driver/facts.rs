@@ -31,6 +31,8 @@ use std::sync::Arc;
 
 /// Facts shown with an entity.
 const ENTITY_FACTS: u32 = 10;
+/// Bytes that looking up one key is worth, when it is decided which thread does it.
+const KEY_BYTES: usize = 128;
 
 /// Facts by key, as the shards sent them.
 pub(super) struct Fetched {
@@ -140,26 +142,31 @@ impl Engine {
                 format!("must be 1 to {} keys, not {}", limits::KEYS_MAX, request.keys.len());
             return Err(invalid("/keys", detail).into());
         }
-        let mut keys = Vec::with_capacity(request.keys.len());
-        for (i, key) in request.keys.iter().enumerate() {
-            keys.push(names::fact_key(&call.graph, key, || format!("/keys/{i}"))?);
-        }
+        let bytes = request.keys.len() * KEY_BYTES;
+        let keys = in_place(bytes, || -> Result<Vec<_>, Problem> {
+            let keys = request.keys.iter().enumerate();
+            keys.map(|(i, key)| names::fact_key(&call.graph, key, || format!("/keys/{i}")))
+                .collect()
+        })?;
         let with = With { payload: request.with.payload, vector: request.with.vector };
         let keyed = keys.iter().flatten().copied();
         let Fetched { rows, seen, mut held, .. } = self.fetch(call, keyed, with, None).await?;
-        let namer = Namer::new(&call.graph);
-        let (mut facts, mut not_found) = (Vec::new(), Vec::new());
-        for (given, key) in request.keys.iter().zip(&keys) {
-            let row = key.and_then(|key| rows.get(&key));
-            let fact = row.and_then(|row| namer.fact(row, request.with, &call.graph));
-            match fact {
-                Some(fact) => facts.push(FactOut { key: given.clone(), ..fact }),
-                None => not_found.push(given.clone()),
-            }
-        }
         let consistency_token = self.token(call, seen);
-        let mut reply = GetReply { facts, not_found, consistency_token, held: None };
-        let bytes = reply.text_bytes();
+        let mut reply = GetReply { consistency_token, ..GetReply::default() };
+        let bytes = in_place(bytes, || {
+            let namer = Namer::new(&call.graph);
+            for (given, key) in request.keys.iter().zip(&keys) {
+                let row = key.and_then(|key| rows.get(&key));
+                let fact = row.and_then(|row| namer.fact(row, request.with, &call.graph));
+                match fact {
+                    Some(fact) => reply.facts.push(FactOut { key: given.clone(), ..fact }),
+                    None => reply.not_found.push(given.clone()),
+                }
+            }
+            drop(rows);
+            reply.text_bytes()
+        });
+        self.in_time(call)?;
         ReplySize::default().add(bytes, FEWER_KEYS)?;
         held.fit(bytes)?;
         reply.held = Some(Arc::new(held));
@@ -177,13 +184,15 @@ impl Engine {
         query: Option<Arc<[f32]>>,
     ) -> Result<Fetched, Failure> {
         let mut parts: BTreeMap<ShardId, Vec<FactKey>> = BTreeMap::new();
-        for key in keys {
-            parts.entry(owner_of(&call.graph, key.entity).id).or_default().push(key);
-        }
-        for keys in parts.values_mut() {
-            keys.sort_unstable();
-            keys.dedup();
-        }
+        in_place(keys.size_hint().1.unwrap_or(0) * KEY_BYTES, || {
+            for key in keys {
+                parts.entry(owner_of(&call.graph, key.entity).id).or_default().push(key);
+            }
+            for keys in parts.values_mut() {
+                keys.sort_unstable();
+                keys.dedup();
+            }
+        });
         let asks = parts.into_iter().map(|(shard, keys)| {
             let query = query.clone();
             async move {
@@ -217,13 +226,16 @@ impl Engine {
                 hub: None,
                 rows: reply.rows.len() as u64,
             });
-            for (key, row) in keys.into_iter().zip(reply.rows) {
-                let Some(row) = row else { continue };
-                let bytes = row_text_bytes(&row);
-                size.add(bytes, FEWER_KEYS)?;
-                held.grow(bytes)?;
-                rows.insert(key, row);
-            }
+            in_place(keys.len() * KEY_BYTES, || -> Result<(), Problem> {
+                for (key, row) in keys.into_iter().zip(reply.rows) {
+                    let Some(row) = row else { continue };
+                    let bytes = row_text_bytes(&row);
+                    size.add(bytes, FEWER_KEYS)?;
+                    held.grow(bytes)?;
+                    rows.insert(key, row);
+                }
+                Ok(())
+            })?;
         }
         Ok(Fetched { rows, seen, held, lines })
     }

@@ -22,6 +22,8 @@ const STOP_PATIENCE: Duration = Duration::from_secs(10);
 /// Pause after a merge that failed: doubles with each further one, up to 32 times.
 const MERGE_PAUSE: Duration = Duration::from_secs(30);
 const MERGE_DOUBLINGS_MAX: u32 = 5;
+/// How long a stop waits for what is in memory to be sealed; the log has it, too.
+const SEAL_PATIENCE: Duration = Duration::from_secs(60);
 /// Pause between tries to make shards that graphs lack: each takes space that the log may need.
 const MAKE_PAUSE: Duration = Duration::from_secs(5);
 /// How soon the drop of a graph looks again whether that work has ended: first, and at most. The
@@ -163,9 +165,14 @@ impl Upkeep {
         let frozen = || node.all_hosted().iter().any(waits);
         self.troubled.store(false, Ordering::SeqCst);
         // What cannot be flushed now is in the log, for the next start.
-        while frozen() && node.failure().is_none() && !self.troubled.load(Ordering::SeqCst) {
-            self.wake();
-            self.progressed(&mut progress, TICK).await;
+        let sealing = async {
+            while frozen() && node.failure().is_none() && !self.troubled.load(Ordering::SeqCst) {
+                self.wake();
+                self.progressed(&mut progress, TICK).await;
+            }
+        };
+        if tokio::time::timeout(SEAL_PATIENCE, sealing).await.is_err() {
+            warn!("not all is sealed: the next start reads the rest from the log");
         }
         self.stopping.store(true, Ordering::SeqCst);
         let ended = async {

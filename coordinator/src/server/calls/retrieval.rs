@@ -184,6 +184,7 @@ async fn one(
         return Err(late("the time, which begins with the batch, was over before its turn came"));
     }
     options.timeout = left.max(TIMEOUT_MIN);
+    options.patient = true;
     let patience = options.timeout + LAST_WORD;
     let indexes = request.with.version;
     let (engine, graph) = (engine.clone(), graph.to_owned());

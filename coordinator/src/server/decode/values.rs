@@ -435,6 +435,7 @@ impl CallFields {
             allow_partial: self.allow_partial.unwrap_or(default.allow_partial),
             explain: self.explain.unwrap_or_default(),
             request_id: None,
+            patient: false,
             request_bytes: 0,
         })
     }
